@@ -1,0 +1,42 @@
+"""Changes as they travel between Spark tasks.
+
+One row is one change, or one report about a split. The order of the columns is the order of the
+sort: within a table and epoch all versions of a key lie together, the newest last.
+
+    table  epoch  key           major    minor  op      payload
+    0      0      [1]           17..433  0      UPSERT  {"id": 1, "name": "Terry"}
+    0      0      [1]           17..561  0      DELETE
+    0     -1      2020-04-02/…  17..561  0      REPORT  {"rows": 2, "dropped": 0}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from frazil.model.position import Position
+
+TRAVEL_COLUMNS = ("table", "epoch", "key", "major", "minor", "op", "payload")
+TRAVEL_DDL = "table int, epoch int, key string, major long, minor long, op int, payload binary"
+SORT_COLUMNS = ("table", "epoch", "key", "major", "minor", "op")
+REPORT_EPOCH = -1
+
+
+class Op(IntEnum):
+    """At one position an upsert outranks a delete: a row that moves between regions or hash shards is
+    deleted and inserted at one commit time, with no order between the two."""
+
+    DELETE = 0
+    UPSERT = 1
+    REPORT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SplitReport:
+    """What a reader found in one split, told to the driver through the job's own output."""
+
+    table: int
+    split: str
+    rows: int
+    dropped: int
+    newest: Position | None

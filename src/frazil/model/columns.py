@@ -1,0 +1,209 @@
+"""Columns and types of Iceberg tables, as values.
+
+The JSON forms are those of the Iceberg specification, so that a schema crosses to iceberg-java,
+to an executor and back without a translation of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_PRIMITIVES = frozenset(
+    [
+        "boolean",
+        "int",
+        "long",
+        "float",
+        "double",
+        "date",
+        "time",
+        "timestamp",
+        "timestamptz",
+        "string",
+        "uuid",
+        "binary",
+    ]
+)
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_FIXED = re.compile(r"fixed\[(\d+)\]")
+DECIMAL_PRECISION_MAX = 38
+UNASSIGNED = 0
+
+
+class BadType(ValueError):
+    """Not a type this product knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.name not in _PRIMITIVES and not _FIXED.fullmatch(self.name):
+            raise BadType(f"unknown Iceberg type {self.name!r}")
+
+    def to_json(self) -> Any:
+        return self.name
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Decimal:
+    precision: int
+    scale: int
+
+    def __post_init__(self) -> None:
+        if not (0 < self.precision <= DECIMAL_PRECISION_MAX and 0 <= self.scale <= self.precision):
+            raise BadType(f"decimal({self.precision},{self.scale}) is not an Iceberg decimal")
+
+    def to_json(self) -> Any:
+        return str(self)
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision}, {self.scale})"
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    element: Type
+    element_id: int = UNASSIGNED
+    element_required: bool = False
+
+    def to_json(self) -> Any:
+        return {
+            "type": "list",
+            "element-id": self.element_id,
+            "element": self.element.to_json(),
+            "element-required": self.element_required,
+        }
+
+    def __str__(self) -> str:
+        return f"list<{self.element}>"
+
+
+Type = Primitive | Decimal | ListOf
+
+BOOLEAN, INT, LONG, FLOAT, DOUBLE = (Primitive(n) for n in ("boolean", "int", "long", "float", "double"))
+DATE, TIME, TIMESTAMP, TIMESTAMPTZ = (Primitive(n) for n in ("date", "time", "timestamp", "timestamptz"))
+STRING, UUID, BINARY = (Primitive(n) for n in ("string", "uuid", "binary"))
+
+
+def type_from_json(value: Any) -> Type:
+    if isinstance(value, str):
+        if match := _DECIMAL.fullmatch(value):
+            return Decimal(int(match[1]), int(match[2]))
+        return Primitive(value)
+    if isinstance(value, Mapping) and value.get("type") == "list":
+        return ListOf(type_from_json(value["element"]), value["element-id"], value["element-required"])
+    raise BadType(f"unknown Iceberg type {value!r}")
+
+
+def same_type(left: Type, right: Type) -> bool:
+    """Equal but for the ids a catalog assigned to list elements."""
+    if isinstance(left, ListOf) and isinstance(right, ListOf):
+        return same_type(left.element, right.element)
+    return left == right
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a table as the catalog knows it: bound by id, never by name or order."""
+
+    id: int
+    name: str
+    type: Type
+    required: bool = False
+    doc: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        json: dict[str, Any] = {
+            "id": self.id,
+            "name": self.name,
+            "required": self.required,
+            "type": self.type.to_json(),
+        }
+        return json if self.doc is None else {**json, "doc": self.doc}
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A table's schema with its ids."""
+
+    schema_id: int
+    fields: tuple[Field, ...]
+    identifier_ids: tuple[int, ...] = ()
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> Schema:
+        fields = tuple(
+            Field(f["id"], f["name"], type_from_json(f["type"]), f["required"], f.get("doc")) for f in json["fields"]
+        )
+        return cls(json.get("schema-id", 0), fields, tuple(json.get("identifier-field-ids", ())))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "type": "struct",
+            "schema-id": self.schema_id,
+            "identifier-field-ids": list(self.identifier_ids),
+            "fields": [field.to_json() for field in self.fields],
+        }
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def field(self, name: str) -> Field | None:
+        return next((field for field in self.fields if field.name == name), None)
+
+    @property
+    def identifiers(self) -> tuple[Field, ...]:
+        return tuple(field for field in self.fields if field.id in self.identifier_ids)
+
+    def select(self, names: tuple[str, ...]) -> tuple[Field, ...]:
+        """The fields of these names, in this order. Raises KeyError naming the missing one."""
+        by_name = {field.name: field for field in self.fields}
+        return tuple(by_name[name] for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as a source describes it: its Iceberg type, and the source's own type text.
+
+    `origin` says where the knowledge comes from (configuration, sql, enriched, table, inferred),
+    for `frazil check` to show.
+    """
+
+    name: str
+    type: Type
+    source_type: str
+    origin: str
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """What a source table looks like: its columns, and its key if it has one."""
+
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    key_origin: str
+
+    def __post_init__(self) -> None:
+        names = [column.name for column in self.columns]
+        if len(set(names)) != len(names):
+            raise BadType(f"a column name appears twice: {sorted(n for n in set(names) if names.count(n) > 1)}")
+        missing = [name for name in self.key if name not in names]
+        if missing:
+            raise BadType(f"key column {missing[0]!r} is not among the columns {names}")
+
+    def column(self, name: str) -> Column | None:
+        return next((column for column in self.columns if column.name == name), None)
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        by_name = {column.name: column for column in self.columns}
+        return tuple(by_name[name] for name in self.key)

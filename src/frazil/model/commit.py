@@ -1,0 +1,58 @@
+"""A commit, described: what is to be published on exactly one head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from frazil.model.files import FileClosed, Kind
+from frazil.model.ledger import LedgerEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitPlan:
+    """One snapshot with its ledger. `extra_summary` holds keys that other tools look for (`crdb.*`)."""
+
+    entry: LedgerEntry
+    files: tuple[FileClosed, ...]
+    extra_summary: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def data_files(self) -> tuple[FileClosed, ...]:
+        return tuple(f for f in self.files if f.kind is Kind.DATA)
+
+    @property
+    def delete_files(self) -> tuple[FileClosed, ...]:
+        return tuple(f for f in self.files if f.kind is not Kind.DATA)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The catalog said yes."""
+
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicted:
+    """The catalog proved that the head had moved, and so nothing landed."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """No proof either way."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The catalog proved that nothing landed and that trying again will not help."""
+
+    reason: str
+    hint: str = ""
+
+
+CommitAnswer = Accepted | Conflicted | Unknown | Refused

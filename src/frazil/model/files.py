@@ -1,0 +1,129 @@
+"""FileClosed and Resolved: the only two messages, worker to coordinator.
+
+All FileClosed of an epoch precede its Resolved. The wire form is `messages.proto` (see `wire`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from frazil.model.names import TableName
+from frazil.model.position import Position
+
+
+class Kind(StrEnum):
+    DATA = "data"
+    EQUALITY_DELETE = "equality-deletes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnMetrics:
+    """What a manifest keeps of one column of one file; bounds in Iceberg's single-value binary form."""
+
+    field_id: int
+    size: int | None = None
+    values: int | None = None
+    nulls: int | None = None
+    nans: int | None = None
+    lower: bytes | None = None
+    upper: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileClosed:
+    """One finished file of one epoch, with all that a manifest entry needs.
+
+    The coordinator never opens the file, so a wrong field here becomes a wrong table.
+    `file_hash` covers what the manifest will say; `digest` is the SHA-256 of the bytes written.
+    `partition` holds the values of the partition fields in spec order, in Iceberg's JSON single-value form.
+    """
+
+    table: TableName
+    epoch: Position
+    batch_id: UUID
+    worker: int
+    schema_id: int
+    spec_id: int
+    path: str
+    kind: Kind
+    records: int
+    size: int
+    partition: tuple[Any, ...] = ()
+    metrics: tuple[ColumnMetrics, ...] = ()
+    equality_ids: tuple[int, ...] = ()
+    split_offsets: tuple[int, ...] = ()
+    digest: str
+    file_hash: str = ""
+
+    def __post_init__(self) -> None:
+        if self.records <= 0 or self.size <= 0:
+            raise ValueError(f"{self.path}: a file with {self.records} records and {self.size} bytes is not closed")
+        if (self.kind is Kind.EQUALITY_DELETE) != bool(self.equality_ids):
+            raise ValueError(f"{self.path}: equality ids belong to equality deletes and to nothing else")
+        if not self.file_hash:
+            object.__setattr__(self, "file_hash", self.expected_hash())
+        elif self.file_hash != self.expected_hash():
+            raise ValueError(f"{self.path}: the message was altered on its way (hash mismatch)")
+
+    def expected_hash(self) -> str:
+        facts = [
+            self.path,
+            self.size,
+            self.records,
+            [
+                [m.field_id, m.size, m.values, m.nulls, m.nans, _hex(m.lower), _hex(m.upper)]
+                for m in sorted(self.metrics, key=lambda m: m.field_id)
+            ],
+            list(self.partition),
+        ]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def manifest_json(self) -> dict[str, Any]:
+        """The form iceberg-java's ContentFileParser reads."""
+
+        def column(name: str) -> dict[str, Any] | None:
+            pairs = [(m.field_id, getattr(m, name)) for m in self.metrics if getattr(m, name) is not None]
+            if not pairs:
+                return None
+            values = [v.hex().upper() if isinstance(v, bytes) else v for _, v in pairs]
+            return {"keys": [k for k, _ in pairs], "values": values}
+
+        entry: dict[str, Any] = {
+            "spec-id": self.spec_id,
+            "content": self.kind.value,
+            "file-path": self.path,
+            "file-format": "parquet",
+            "partition": list(self.partition),
+            "file-size-in-bytes": self.size,
+            "record-count": self.records,
+            "column-sizes": column("size"),
+            "value-counts": column("values"),
+            "null-value-counts": column("nulls"),
+            "nan-value-counts": column("nans"),
+            "lower-bounds": column("lower"),
+            "upper-bounds": column("upper"),
+            "split-offsets": list(self.split_offsets) or None,
+            "equality-ids": list(self.equality_ids) or None,
+        }
+        return {key: value for key, value in entry.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Worker `worker` of `workers` has reported every file of the epochs up to `epoch`."""
+
+    epoch: Position
+    worker: int
+    workers: int
+
+
+Message = FileClosed | Resolved
+
+
+def _hex(value: bytes | None) -> str | None:
+    return None if value is None else value.hex()

@@ -1,0 +1,100 @@
+"""Names that outlive a process: pipelines, tables, batches, paths, ledger keys.
+
+A path has a deterministic prefix to sweep and a leaf that is never used twice:
+
+    <location>/data/frazil_job=<job>/epoch=<R>/fence=<gen>-<owner8>/shard=<n>/data-<attempt>-<seq>.parquet
+                                                                      .../deletes/eqdel-<attempt>-<seq>.parquet
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from frazil.model.position import Position
+
+_JOB = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+_PART = re.compile(r"[^.\s/`]+")
+
+SYSTEM_NAMESPACE = "_frazil"
+
+
+class BadName(ValueError):
+    """A name that cannot serve as part of a path, a tag or a table identifier."""
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class JobId:
+    """The configured pipeline name: the identity of the ledger, never a process id."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if not _JOB.fullmatch(self.text):
+            raise BadName(
+                f"pipeline name {self.text!r} must start with a letter and hold up to 63 letters, digits, '_' or '-'"
+            )
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def ledger_property(self) -> str:
+        return f"frazil.{self.text}.ledger"
+
+    @property
+    def fence_property(self) -> str:
+        return f"frazil.{self.text}.fence"
+
+    @property
+    def tag(self) -> str:
+        return f"frazil_{self.text}"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class TableName:
+    """A target table: at least one namespace level and a name."""
+
+    namespace: tuple[str, ...]
+    name: str
+
+    def __post_init__(self) -> None:
+        parts = (*self.namespace, self.name)
+        if len(parts) < 2 or not all(_PART.fullmatch(part) for part in parts):
+            raise BadName(f"table {'.'.join(parts)!r} must be written namespace.table, without spaces, '/' or '`'")
+
+    @classmethod
+    def parse(cls, text: str) -> TableName:
+        *namespace, name = text.split(".")
+        return cls(tuple(namespace), name)
+
+    @property
+    def text(self) -> str:
+        return ".".join((*self.namespace, self.name))
+
+    @property
+    def sql(self) -> str:
+        """Quoted for Spark SQL, without the catalog."""
+        return ".".join(f"`{part}`" for part in (*self.namespace, self.name))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def batch_id(job: JobId, table: TableName, resolved: Position) -> UUID:
+    """Names one epoch of one table forever."""
+    return uuid5(NAMESPACE_URL, f"frazil:{job}:{table}:{resolved.text}")
+
+
+def epoch_prefix(location: str, job: JobId, resolved: Position, fence_label: str) -> str:
+    """All files that one coordinator writes for one epoch of one table lie below this."""
+    return f"{location.rstrip('/')}/data/frazil_job={job}/epoch={resolved.text}/fence={fence_label}"
+
+
+def data_path(prefix: str, shard: int, attempt: str, sequence: int) -> str:
+    return f"{prefix}/shard={shard}/data-{attempt}-{sequence}.parquet"
+
+
+def equality_delete_path(prefix: str, shard: int, attempt: str, sequence: int) -> str:
+    return f"{prefix}/shard={shard}/deletes/eqdel-{attempt}-{sequence}.parquet"

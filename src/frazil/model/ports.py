@@ -1,0 +1,125 @@
+"""The seams between stages. A stage implements one of these or is handed one; it never imports another stage.
+
+Source   (driver)    lists what is resolved and hands out splits
+Reader   (executor)  one split -> travelling changes and a report
+Decoder  (executor)  keys and payloads of one table -> Arrow columns
+Lake     (driver)    heads and commits, on one table
+Arbiter  (driver)    which coordinator of a pipeline is the newest
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from frazil.model.change import SplitReport
+from frazil.model.columns import TableShape
+from frazil.model.commit import CommitAnswer, CommitPlan
+from frazil.model.epoch import Frontier, Window
+from frazil.model.ledger import Fence, TableHead
+from frazil.model.names import JobId, TableName
+from frazil.model.position import Position
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A piece of a source that one task reads by itself. `name` is unique in the pipeline and returns
+    in the reader's report; `facts` is the source's own JSON; `size` in bytes balances the tasks."""
+
+    table: int
+    name: str
+    facts: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where the epochs of one table lie in a window: (lower, uppers[0]], (uppers[0], uppers[1]], ...
+
+    Positions as their (major, minor) order. A change at or below lower is a duplicate and is dropped;
+    one beyond the last upper stays in its split for a later window.
+    """
+
+    lower: tuple[int, int] | None
+    uppers: tuple[tuple[int, int], ...]
+
+
+class Reader(Protocol):
+    """Picklable: it crosses to the executors."""
+
+    def read(self, split: Split, cut: Cut) -> Iterator[pa.RecordBatch]:
+        """Batches of `workers.travel.TRAVEL` rows; the last row of a split is its report.
+
+        Raises BadInput naming file and line.
+        """
+
+
+class Decoder(Protocol):
+    """Picklable: it crosses to the executors."""
+
+    def keys(self, table: int, keys: pa.Array) -> pa.RecordBatch:
+        """The key columns of canonical key texts."""
+
+    def rows(self, table: int, keys: pa.Array, payloads: pa.Array) -> pa.RecordBatch:
+        """All columns of the table's shape. Raises UnknownColumn or DoesNotFit."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A table as the source offers it."""
+
+    name: str
+
+
+class Source(Protocol):
+    """One feed. The daemon polls it, asks for splits of a window, and tells it what is published."""
+
+    @property
+    def incarnation(self) -> str:
+        """What makes its positions comparable; another one than the ledger's stops the pipeline (H9)."""
+
+    def tables(self) -> Sequence[SourceTable]:
+        """What the source offers right now."""
+
+    def open(self, frontiers: Mapping[str, Frontier | None]) -> None:
+        """Takes up reading after these frontiers, by source table. Raises SourceLost if the source no longer
+        holds what lies behind one of them."""
+
+    def poll(self) -> tuple[Position, ...]:
+        """Resolved positions that are not yet behind the last window, ascending."""
+
+    def splits(
+        self, window: Window, frontiers: Mapping[str, Frontier | None], index: Mapping[str, int]
+    ) -> Sequence[Split]:
+        """All splits that may hold changes of these tables within the window."""
+
+    def notes(self, table: str, upper: Position, reports: Sequence[SplitReport]) -> str:
+        """What must be remembered together with `upper` to go on from there."""
+
+    def shapes(self, window: Window, splits: Sequence[Split]) -> Mapping[str, TableShape]:
+        """What the tables of these splits look like, as far as can be told without the target tables."""
+
+    def acknowledge(self, published: Position) -> None:
+        """Every table is published up to here; the source may forget what lies behind."""
+
+
+class Lake(Protocol):
+    def head(self, table: TableName) -> TableHead:
+        """Raises CatalogUnavailable, or TableChanged if the table is gone."""
+
+    def commit(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
+        """Lands on exactly this head or not at all; never retries by itself."""
+
+
+class Arbiter(Protocol):
+    """The pipeline's row in `_frazil.pipelines`: one register with compare-and-set."""
+
+    def newest(self, job: JobId) -> tuple[Fence | None, object]:
+        """The newest fence and a handle to what was read."""
+
+    def take(self, job: JobId, fence: Fence, read: object) -> CommitAnswer:
+        """Writes the fence if nothing has changed since `read`."""
