@@ -11,22 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_PRIMITIVES = frozenset(
-    [
-        "boolean",
-        "int",
-        "long",
-        "float",
-        "double",
-        "date",
-        "time",
-        "timestamp",
-        "timestamptz",
-        "string",
-        "uuid",
-        "binary",
-    ]
-)
+_TIMES = ("date", "time", "timestamp", "timestamptz")
+_PRIMITIVES = frozenset(("boolean", "int", "long", "float", "double", *_TIMES, "string", "uuid", "binary"))
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _FIXED = re.compile(r"fixed\[(\d+)\]")
 DECIMAL_PRECISION_MAX = 38

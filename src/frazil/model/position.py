@@ -54,6 +54,9 @@ class Hlc:
         seconds = (moment - _EPOCH) // timedelta(seconds=1)
         return cls(seconds * 1_000_000_000 + int(match[2]), int(match[3]))
 
+    def next(self) -> Hlc:
+        return Hlc(self.wall, self.logical + 1) if self.logical < LOGICAL_MAX else Hlc(self.wall + 1, 0)
+
     @property
     def text(self) -> str:
         return f"{self.wall}.{self.logical:010d}"
