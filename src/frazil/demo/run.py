@@ -1,0 +1,130 @@
+"""The demo: a shop at work, its changefeed, a pipeline on it while it is being written, and the proof.
+
+    thread   Shop.work -> Changefeed ----files---->+
+    main     Pipeline.run  <-----------------------+--> Iceberg tables
+    then     Spark SQL, and two moments of the past compared with the shop's own log
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from frazil.daemon.api import Pipeline
+from frazil.daemon.results import Progress
+from frazil.demo.changefeed import Changefeed
+from frazil.demo.proof import differences
+from frazil.demo.shop import ADDED_COLUMN, COLUMNS, KEYS, Shop
+from frazil.model.names import TableName
+from frazil.model.position import Hlc, parse_position
+
+SEED = 20_260_101
+ROUNDS = 14
+ROUND_SECONDS = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One resolved timestamp of the past, and what the proof found there."""
+
+    resolved: Hlc
+    rows: Mapping[str, int]
+    differences: Sequence[str]
+
+
+def write_config(directory: Path) -> Path:
+    """The configuration of the demo, a real one to copy from."""
+    tables = [
+        {
+            "source": name,
+            "target": f"shop.{name}",
+            "key": list(KEYS[name]),
+            "columns": {**columns, **ADDED_COLUMN.get(name, {})},
+        }
+        for name, columns in COLUMNS.items()
+    ]
+    config = {
+        "pipeline": "demo",
+        "source": {"type": "cockroachdb", "feed": "./feed", "poll_interval": "200ms"},
+        "catalog": {"type": "builtin", "warehouse": "./warehouse"},
+        "tables": tables,
+    }
+    path = directory / "shop.yaml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def prepare(directory: Path) -> tuple[Path, Shop]:
+    """An empty directory with a configuration, and a shop that has not opened yet."""
+    shutil.rmtree(directory, ignore_errors=True)
+    (directory / "feed").mkdir(parents=True)
+    chance = random.Random(SEED)
+    feed = Changefeed(directory / "feed", chance=chance, start=Hlc(time.time_ns()))
+    return write_config(directory), Shop(feed, chance, time.time_ns)
+
+
+def trade(shop: Shop, rounds: int = ROUNDS, pause: Callable[[], object] = lambda: None) -> None:
+    """A day in the shop, with everything an at-least-once feed does on a bad one."""
+    shop.open_for_business(customers=500, products=200)
+    shop.resolve()
+    for number in range(rounds):
+        shop.work(transactions=60)
+        if number == rounds // 3:
+            shop.feed.restart()
+        if number == rounds // 2:
+            shop.add_discount()
+        shop.work(transactions=60)
+        # Every third resolved timestamp lags: its files hold rows beyond it.
+        shop.resolve(behind=50_000_000 if number % 3 == 2 else 0)
+        pause()
+    shop.resolve()
+
+
+def run_while_trading(pipeline: Pipeline, shop: Shop, on_progress: Callable[[Progress], None]) -> None:
+    """Runs the pipeline until all that the shop resolved is published."""
+    stop, failed = threading.Event(), []
+
+    def work() -> None:
+        try:
+            trade(shop, pause=lambda: time.sleep(ROUND_SECONDS))
+        except BaseException as error:
+            failed.append(error)
+            stop.set()
+        finally:
+            closed.set()
+
+    def watch(progress: Progress) -> None:
+        on_progress(progress)
+        if closed.is_set() and progress.resolved is not None and parse_position(progress.resolved) >= shop.resolved[-1]:
+            stop.set()
+
+    closed = threading.Event()
+    thread = threading.Thread(target=work, name="shop", daemon=True)
+    thread.start()
+    pipeline.run(stop=stop, on_progress=watch)
+    thread.join()
+    if failed:
+        raise failed[0]
+
+
+def prove(pipeline: Pipeline, shop: Shop, moments: int = 2) -> list[Moment]:
+    """Compares some earlier resolved timestamps and the newest one with the shop's log."""
+    step = len(shop.resolved) // (moments + 1)
+    chosen = [shop.resolved[step * (n + 1) - 1] for n in range(moments)] + [shop.resolved[-1]]
+    return [_prove_at(pipeline, shop, resolved) for resolved in chosen]
+
+
+def _prove_at(pipeline: Pipeline, shop: Shop, resolved: Hlc) -> Moment:
+    state, found = shop.state_at(resolved), []
+    for name, expected in state.items():
+        table = TableName(("shop",), name)
+        snapshot_id = pipeline.snapshot_at(table.text, resolved)
+        found += differences(pipeline.spark, pipeline.catalog_name, table, snapshot_id, expected)
+    return Moment(resolved, {name: len(rows) for name, rows in state.items()}, found)
