@@ -16,7 +16,9 @@ from frazil.demo.shop import KEYS, Rows
 from frazil.model.names import TableName
 
 
-def differences(spark: SparkSession, catalog: str, table: TableName, snapshot_id: int | None, expected: Rows) -> list[str]:
+def differences(
+    spark: SparkSession, catalog: str, table: TableName, snapshot_id: int | None, expected: Rows
+) -> list[str]:
     """What the table at this snapshot has otherwise than expected; empty if nothing. `snapshot_id` None means that the
     table had nothing published, and so nothing may be expected either."""
     key_names = KEYS[table.name]
@@ -29,7 +31,9 @@ def differences(spark: SparkSession, catalog: str, table: TableName, snapshot_id
             if key in found:
                 doubled.append(f"{table} {key}: appears twice")
             found[key] = values
-    wanted = {tuple(_plain(part) for part in key): {n: _plain(v) for n, v in row.items()} for key, row in expected.items()}
+    wanted = {
+        tuple(_plain(part) for part in key): {n: _plain(v) for n, v in row.items()} for key, row in expected.items()
+    }
     missing = [f"{table} {key}: missing" for key in wanted.keys() - found.keys()]
     extra = [f"{table} {key}: should not be there" for key in found.keys() - wanted.keys()]
     changed = [

@@ -1,8 +1,8 @@
 """The demo: a shop at work, its changefeed, a pipeline on it while it is being written, and the proof.
 
-    thread   Shop.work -> Changefeed ----files---->+
-    main     Pipeline.run  <-----------------------+--> Iceberg tables
-    then     Spark SQL, and two moments of the past compared with the shop's own log
+thread   Shop.work -> Changefeed ----files---->+
+main     Pipeline.run  <-----------------------+--> Iceberg tables
+then     Spark SQL, and two moments of the past compared with the shop's own log
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from frazil.daemon.api import Pipeline
 from frazil.daemon.results import Progress
 from frazil.demo.changefeed import Changefeed
 from frazil.demo.proof import differences
-from frazil.demo.shop import ADDED_COLUMN, COLUMNS, KEYS, Shop
+from frazil.demo.shop import COLUMNS, KEYS, Shop
 from frazil.model.names import TableName
-from frazil.model.position import Hlc, parse_position
+from frazil.model.position import Hlc
 
 SEED = 20_260_101
 ROUNDS = 14
@@ -46,7 +46,7 @@ def write_config(directory: Path) -> Path:
             "source": name,
             "target": f"shop.{name}",
             "key": list(KEYS[name]),
-            "columns": {**columns, **ADDED_COLUMN.get(name, {})},
+            "columns": dict(columns),
         }
         for name, columns in COLUMNS.items()
     ]
@@ -102,7 +102,7 @@ def run_while_trading(pipeline: Pipeline, shop: Shop, on_progress: Callable[[Pro
 
     def watch(progress: Progress) -> None:
         on_progress(progress)
-        if closed.is_set() and progress.resolved is not None and parse_position(progress.resolved) >= shop.resolved[-1]:
+        if closed.is_set() and progress.resolved is not None and Hlc.parse(progress.resolved) >= shop.resolved[-1]:
             stop.set()
 
     closed = threading.Event()

@@ -31,7 +31,6 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
 KEYS: Mapping[str, tuple[str, ...]] = {
     "customers": ("id",), "products": ("sku",), "orders": ("id",), "order_items": ("order_id", "line"),
 }  # fmt: skip
-ADDED_COLUMN = {"products": {"discount": "DECIMAL(5,2)"}}
 _STATUSES = ("new", "paid", "packed", "sent", "returned")
 
 

@@ -8,14 +8,29 @@ from dataclasses import dataclass, field
 from frazil.model.files import FileClosed, Kind
 from frazil.model.ledger import LedgerEntry
 
+_POSITION_FACTS = frozenset(["frazil.batch-id", "frazil.lower", "frazil.resolved", "frazil.notes"])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitPlan:
-    """One snapshot with its ledger. `extra_summary` holds keys that other tools look for (`crdb.*`)."""
+    """One snapshot with its ledger. `extra_summary` holds keys that other tools look for (`crdb.*`).
+
+    `forget` says that no epoch of the pipeline is left in the table: the commit removes the ledger property and
+    the tag instead of writing them, and its snapshot is a mark with a fence but without a position.
+    """
 
     entry: LedgerEntry
     files: tuple[FileClosed, ...]
     extra_summary: Mapping[str, str] = field(default_factory=dict)
+    forget: bool = False
+
+    @property
+    def summary(self) -> dict[str, str]:
+        """What the snapshot's summary is to say."""
+        facts = self.entry.to_summary()
+        if self.forget:
+            facts = {key: value for key, value in facts.items() if key not in _POSITION_FACTS}
+        return {**facts, **self.extra_summary}
 
     @property
     def data_files(self) -> tuple[FileClosed, ...]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.model.change import SplitReport
-from frazil.model.columns import TableShape
 from frazil.model.commit import CommitAnswer, CommitPlan
 from frazil.model.epoch import Frontier, Window
 from frazil.model.ledger import Fence, TableHead
@@ -99,9 +98,6 @@ class Source(Protocol):
 
     def notes(self, table: str, upper: Position, reports: Sequence[SplitReport]) -> str:
         """What must be remembered together with `upper` to go on from there."""
-
-    def shapes(self, window: Window, splits: Sequence[Split]) -> Mapping[str, TableShape]:
-        """What the tables of these splits look like, as far as can be told without the target tables."""
 
     def acknowledge(self, published: Position) -> None:
         """Every table is published up to here; the source may forget what lies behind."""

@@ -1,0 +1,1 @@
+"""READ: each source lists what is resolved, hands out splits, reads them in tasks and decodes payloads to Arrow."""

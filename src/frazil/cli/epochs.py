@@ -1,0 +1,41 @@
+"""`frazil epochs`: what was published to one table."""
+
+from __future__ import annotations
+
+import click
+
+from frazil.cli.exit_codes import EPILOG
+from frazil.cli.output import moment_text, print_json, print_table, stdout_kept_clean
+from frazil.cli.seam import Session, json_option, on_pipeline
+from frazil.config.model import PipelineConfig
+
+
+@click.command(epilog=EPILOG)
+@on_pipeline
+@click.argument("table")
+@json_option
+def epochs(session: Session, config: PipelineConfig, *, table: str, as_json: bool) -> None:
+    """List the epochs published to TABLE (a target, namespace.table), newest first.
+
+    \b
+    Examples:
+      frazil epochs shop.yaml analytics.orders
+      frazil epochs shop.yaml analytics.orders --json | jq '.[0].snapshot_id'
+    """
+    with stdout_kept_clean(as_json), session.open_pipeline(config) as pipeline:
+        published = pipeline.epochs(table)
+    if as_json:
+        print_json(published)
+        return
+    if not published:
+        click.echo(f"nothing published to {table} yet")
+        return
+    print_table(
+        ("resolved", "snapshot", "committed", "data files", "delete files", "rows", "deletes", "batch"),
+        [
+            (e.resolved, e.snapshot_id, moment_text(e.committed_at), e.data_files, e.delete_files, e.rows, e.deletes,
+             e.batch_id)
+            for e in published
+        ],
+        numbers=("data files", "delete files", "rows", "deletes"),
+    )  # fmt: skip

@@ -1,0 +1,115 @@
+"""Writes docs/reference from the code: python -m frazil.cli.reference docs/reference
+
+config models' descriptions -> configuration.md
+commands' help              -> cli.md
+metric specs                -> metrics.md
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from frazil.cli.exit_codes import EXIT_CODES
+from frazil.cli.main import LateCommand, cli
+from frazil.config.describe import Option, options_of, summary_of
+from frazil.config.model import PipelineConfig
+from frazil.config.settings import Settings
+from frazil.observability.metrics import METRICS
+
+_WIDTH = 100
+_GENERATED = "<!-- Written by `make docs`; edit the code it is made from. -->\n"
+
+
+def configuration_page() -> str:
+    lines = [
+        "# Configuration",
+        "",
+        _GENERATED,
+        "A pipeline is one YAML file. `frazil init` writes one with every key; `frazil check FILE` validates it.",
+        "",
+        "- `${NAME}` is taken from the environment, `${NAME:-default}` with a default; `$${` is a literal `${`.",
+        "- `--set key.0.key=value` overrides one key on the command line. The value is read as YAML.",
+        "- Relative paths are relative to the file. An unknown or doubled key is an error.",
+        "- Durations: `500ms`, `10s`, `10m`, `1h`, `1d`. Sizes: `64KB`, `256MB`, `1GB`, in powers of 1024.",
+        "- Passwords and keys are masked wherever configuration is shown.",
+        *_blocks(PipelineConfig, ""),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _blocks(model: type[Settings], path: str) -> Iterator[str]:
+    yield from ["", f"## {'`' + path + '`' if path else 'Top level'}", "", summary_of(model), ""]
+    options = list(options_of(model))
+    yield from _table(("key", "type", "default", "meaning"), [_option_row(option) for option in options])
+    for option in options:
+        if option.block is not None:
+            name = f"{path}.{option.name}" if path else option.name
+            yield from _blocks(option.block, f"{name}[]" if option.listed else name)
+
+
+def _option_row(option: Option) -> Sequence[str]:
+    kind = ("list of blocks" if option.listed else "block") if option.block else option.type_text
+    default = "**required**" if option.required else f"`{option.default_text}`" if option.default_text else ""
+    return f"`{option.name}`", kind, default, option.description
+
+
+def cli_page() -> str:
+    settings = {**cli.context_settings, "terminal_width": _WIDTH, "max_content_width": _WIDTH}
+    program = click.Context(cli, info_name="frazil", **settings)
+    lines = ["# Command line", "", _GENERATED.strip(), *_help(program)]
+    for name in cli.list_commands(program):
+        command = cli.commands[name]
+        loaded = command.load() if isinstance(command, LateCommand) else command
+        lines += _help(click.Context(loaded, info_name=name, parent=program))
+    lines += ["", "## Exit codes", "", *_table(("code", "meaning"), [(str(code), text) for code, text in EXIT_CODES])]
+    return "\n".join(lines) + "\n"
+
+
+def _help(context: click.Context) -> list[str]:
+    text = context.command.get_help(context)
+    return ["", f"## {context.command_path}", "", "```", *(line.rstrip() for line in text.splitlines()), "```"]
+
+
+def metrics_page() -> str:
+    lines = [
+        "# Metrics",
+        "",
+        _GENERATED,
+        "Set `metrics.port` to serve these at `/metrics` in Prometheus' text format.",
+        "",
+        *_table(
+            ("metric", "kind", "labels", "meaning"),
+            [(f"`{m.name}`", m.kind, ", ".join(f"`{label}`" for label in m.labels), m.help) for m in METRICS],
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield "| " + " | ".join(headings) + " |"
+    yield "|" + "---|" * len(headings)
+    for row in rows:
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "configuration.md": configuration_page,
+    "cli.md": cli_page,
+    "metrics.md": metrics_page,
+}
+"""By file name."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    directory = Path(arguments[0] if arguments else "docs/reference")
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, page in PAGES.items():
+        (directory / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,151 @@
+"""`frazil run`: the daemon, with a live view on a terminal and log lines elsewhere.
+
+SIGINT, SIGTERM --first--> stop event: what is under way is finished, exit 0
+                --second-> exit at once (what was not committed is written again by the next run)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from frazil.cli.exit_codes import EPILOG
+from frazil.cli.output import counted, print_json, seconds_text, stdout_kept_clean, table_of
+from frazil.cli.seam import Session, json_option, on_pipeline
+from frazil.config.model import PipelineConfig
+from frazil.daemon.results import Progress, RunSummary, TableProgress
+from frazil.observability.logs import Log
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_log = Log("frazil.cli.run")
+
+
+@click.command(epilog=EPILOG)
+@on_pipeline
+@click.option("--once", is_flag=True, help="Publish up to the newest resolved position, then exit.")
+@json_option
+def run(session: Session, config: PipelineConfig, *, once: bool, as_json: bool) -> None:
+    """Publish the source's changes as Iceberg snapshots, until stopped.
+
+    Ctrl-C or SIGTERM finishes what is under way and exits with 0; a second one exits at once. Nothing is lost
+    either way: a run begins where the tables' own ledger ends.
+
+    \b
+    Examples:
+      frazil run shop.yaml
+      frazil run shop.yaml --once --json
+      frazil run shop.yaml --set metrics.port=9464 --log-format json
+    """
+    stop = threading.Event()
+    with (
+        stdout_kept_clean(as_json),
+        StopSignals(stop) as signals,
+        session.open_pipeline(config) as pipeline,
+        _view(session) as on_progress,
+    ):
+        # Starting Spark installs a handler for SIGINT of its own.
+        signals.install()
+        summary = pipeline.run(once=once, on_progress=on_progress, stop=stop)
+    if as_json:
+        print_json([summary])
+    else:
+        click.echo(_sentence(summary))
+
+
+def _sentence(summary: RunSummary) -> str:
+    at = f", resolved at {summary.resolved}" if summary.resolved else ""
+    dropped = f", {counted(summary.dropped, 'duplicate or late change')} dropped" if summary.dropped else ""
+    published = f"{counted(summary.epochs, 'epoch')} published to {counted(summary.tables, 'table')}"
+    return f"{published}: {counted(summary.rows, 'row')}, {counted(summary.deletes, 'delete')}{dropped}{at}"
+
+
+class StopSignals:
+    """While open, the first signal sets the event and the second ends the process."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.getsignal(number) for number in _SIGNALS}
+        self.install()
+        return self
+
+    def install(self) -> None:
+        for number in self._before:
+            signal.signal(number, self._received)
+
+    def _received(self, number: int, frame: FrameType | None) -> None:
+        if self._stop.is_set():
+            os._exit(128 + number)
+        self._stop.set()
+        # A signal may interrupt a write to the same stream, so this one goes around its buffer.
+        os.write(2, b"stopping after the work under way; once more to exit at once\n")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _view(session: Session) -> Iterator[Callable[[Progress], None]]:
+    if not sys.stderr.isatty():
+        yield _LoggedProgress()
+        return
+    console = Console(file=sys.stderr, highlight=False)
+    plain, session.write_line = session.write_line, lambda line: console.print(line, markup=False, soft_wrap=True)
+    try:
+        with Live(progress_table(Progress(())), console=console, refresh_per_second=4) as live:
+            yield lambda progress: live.update(progress_table(progress))
+    finally:
+        session.write_line = plain
+
+
+def progress_table(progress: Progress) -> Table:
+    """The live view: a line for each table."""
+    rows = [
+        (t.name, t.state.value, f"{t.epochs:,}", f"{t.rows:,}", seconds_text(t.lag_seconds), t.resolved)
+        for t in progress.tables
+    ]
+    headings = ("table", "state", "epochs", "rows", "lag", "resolved")
+    return table_of(headings, rows, numbers=("epochs", "rows", "lag"))
+
+
+class _LoggedProgress:
+    """Logs a table when something about it has changed; lag alone is no change."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, tuple[Any, ...]] = {}
+
+    def __call__(self, progress: Progress) -> None:
+        for table in progress.tables:
+            facts = (table.state, table.resolved, table.epochs, table.rows)
+            if self._shown.get(table.name) != facts:
+                self._shown[table.name] = facts
+                _log_progress(table)
+
+
+def _log_progress(table: TableProgress) -> None:
+    _log.info(
+        "progress",
+        table=table.name,
+        epoch=table.resolved,
+        state=table.state.value,
+        epochs=table.epochs,
+        rows=table.rows,
+        lag_seconds=table.lag_seconds,
+    )

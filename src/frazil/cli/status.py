@@ -1,0 +1,36 @@
+"""`frazil status`: what SHOW CHANGEFEED shows, told by the tables' own ledger."""
+
+from __future__ import annotations
+
+import click
+
+from frazil.cli.exit_codes import EPILOG
+from frazil.cli.output import print_json, print_table, seconds_text, stdout_kept_clean
+from frazil.cli.seam import Session, json_option, on_pipeline
+from frazil.config.model import PipelineConfig
+
+
+@click.command(epilog=EPILOG)
+@on_pipeline
+@json_option
+def status(session: Session, config: PipelineConfig, *, as_json: bool) -> None:
+    """Show each table's state, newest published position, snapshot and lag.
+
+    \b
+    Examples:
+      frazil status shop.yaml
+      frazil status shop.yaml --json | jq '.[] | select(.lag_seconds > 60)'
+    """
+    with stdout_kept_clean(as_json), session.open_pipeline(config) as pipeline:
+        tables = pipeline.status()
+    if as_json:
+        print_json(tables)
+        return
+    print_table(
+        ("table", "state", "resolved", "snapshot", "lag", "epochs", "rows"),
+        [
+            (t.table, t.state.value, t.resolved, t.snapshot_id, seconds_text(t.lag_seconds), t.epochs, t.rows)
+            for t in tables
+        ],
+        numbers=("lag", "epochs", "rows"),
+    )

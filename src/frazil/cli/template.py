@@ -1,0 +1,86 @@
+"""The configuration that `frazil init` writes, made from the models' own descriptions.
+
+Prose has a space behind its `#`, a key that is switched off has none: removing the `#` switches it on.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from frazil.config.describe import Option, options_of
+from frazil.config.model import PipelineConfig
+from frazil.config.settings import Settings
+
+KINDS = ("cockroachdb",)
+_WIDTH = 100
+_CLOUD_FEED = "s3://feeds/shop"
+_SINKLESS_FEED = "postgresql://frazil:${CRDB_PASSWORD:-}@localhost:26257/shop?sslmode=verify-full"
+
+_HEADER = """\
+# A Frazil pipeline: one source feeding many Iceberg tables.
+# Keys behind a '#' are off and show their default, or an example. ${NAME} and ${NAME:-default} are taken from the
+# environment. Relative paths are relative to this file. Then: frazil check FILE; frazil run FILE
+"""
+
+
+def template(kind: str, *, sinkless: bool) -> str:
+    """A file that loads as it is. Raises KeyError for a kind of source there is none of."""
+    on: dict[str, Any] = {
+        "pipeline": "shop",
+        "source.type": KINDS[KINDS.index(kind)],
+        "source.feed": _SINKLESS_FEED if sinkless else _CLOUD_FEED,
+        "catalog.type": "builtin",
+        "catalog.warehouse": "./warehouse",
+        "tables.source": "shop.public.orders",
+        "tables.target": "analytics.orders",
+        "tables.key": ["id"],
+    }
+    left_out = {"source.complete", "source.schema_from"} if sinkless else {"source.changefeed_options"}
+    return _HEADER + "\n".join(_block(PipelineConfig, "", "", on, left_out)) + "\n"
+
+
+def _block(
+    model: type[Settings], path: str, indent: str, on: Mapping[str, Any], left_out: set[str], item: bool = False
+) -> Iterator[str]:
+    """The lines of one block; `item` says that it is an entry of a list, whose first key carries the dash."""
+    for option in options_of(model):
+        here = f"{path}.{option.name}" if path else option.name
+        if here in left_out:
+            continue
+        if option.block is not None:
+            yield from ["", *_prose(option, indent), f"{indent}{option.name}:"]
+            yield from _block(option.block, here, indent + "  ", on, left_out, item=option.listed)
+            continue
+        if not path:
+            yield ""
+        dash = "- " if item else ""
+        yield from _prose(option, indent)
+        inner = indent + dash
+        if here in on:
+            yield f"{inner}{option.name}: {_yaml(on[here])}"
+        else:
+            yield f"{inner}#{option.name}: {_switched_off(option)}"
+        if item:
+            item, indent = False, indent + "  "
+
+
+def _prose(option: Option, indent: str) -> list[str]:
+    named = " | " in option.type_text and option.block is None and not isinstance(option.default, bool)
+    text = f"{option.description} One of: {option.type_text}." if named else option.description
+    prefix = f"{indent}# "
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=prefix, subsequent_indent=prefix, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def _switched_off(option: Option) -> str:
+    return option.default_text or _yaml(option.example)
+
+
+def _yaml(value: Any) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,99 @@
+"""The configuration models as a list of options: what the reference and `frazil init` are made of."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from inspect import cleandoc
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from frazil.config.problems import models_in
+from frazil.config.settings import Settings
+from frazil.config.values import Shown
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One key. `block` is the model of what lies below it, `listed` whether it is a list of such."""
+
+    name: str
+    type_text: str
+    required: bool
+    default: Any
+    default_text: str
+    description: str
+    example: Any
+    block: type[Settings] | None
+    listed: bool
+
+
+def options_of(model: type[Settings]) -> Iterator[Option]:
+    """The keys of one block, in the order they are declared."""
+    for name, info in model.model_fields.items():
+        block = next((found for found in models_in(info.annotation) if issubclass(found, Settings)), None)
+        default = _default(info)
+        yield Option(
+            name=name,
+            type_text=_type_text(info),
+            required=info.is_required(),
+            default=default,
+            default_text="" if info.is_required() or block else _written(info, default),
+            description=info.description or "",
+            example=info.examples[0] if info.examples else None,
+            block=block,
+            listed=block is not None and get_origin(info.annotation) is tuple,
+        )
+
+
+def summary_of(model: type[Settings]) -> str:
+    return " ".join(cleandoc(model.__doc__ or "").split())
+
+
+def _default(info: FieldInfo) -> Any:
+    value = info.get_default(call_default_factory=True, validated_data={})
+    if value is PydanticUndefined:
+        return None
+    return value.value if isinstance(value, Enum) else value
+
+
+def _shown(info: FieldInfo) -> Shown | None:
+    return next((item for item in _metadata(info) if isinstance(item, Shown)), None)
+
+
+def _metadata(info: FieldInfo) -> Iterator[Any]:
+    """Also what stands inside `X | None`."""
+    yield from info.metadata
+    for part in get_args(info.annotation):
+        if get_origin(part) is Annotated:
+            yield from get_args(part)[1:]
+
+
+def _type_text(info: FieldInfo) -> str:
+    shown = _shown(info)
+    return shown.type_text if shown else _plain_type(info.annotation)
+
+
+def _plain_type(annotation: Any) -> str:
+    if get_origin(annotation) is Annotated:
+        return _plain_type(get_args(annotation)[0])
+    if get_origin(annotation) is Literal:
+        return " | ".join(str(value) for value in get_args(annotation))
+    if get_origin(annotation) in (Union, types.UnionType):
+        return " | ".join(_plain_type(part) for part in get_args(annotation) if part is not type(None))
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return " | ".join(str(member.value) for member in annotation)
+    return {bool: "true | false", int: "number", float: "number", str: "text"}.get(annotation, "block")
+
+
+def _written(info: FieldInfo, default: Any) -> str:
+    shown = _shown(info)
+    if default is None or default == {} or default == ():
+        return ""
+    if isinstance(default, bool):
+        return "true" if default else "false"
+    return shown.write(default) if shown else str(default)

@@ -1,0 +1,97 @@
+"""From a file to a configuration one can rely on.
+
+YAML --read--> values and lines --${ENV}--> --set a.b=c--> --validate--> PipelineConfig
+                     |              |          |              |
+                     +--------------+----------+--------------+--> ConfigError: file, line, key path, what to do
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from frazil.config.document import BadDocument, Problem, overridden, read, substituted
+from frazil.config.model import PipelineConfig
+from frazil.config.problems import explain
+from frazil.config.secrets import mask_text
+from frazil.config.settings import BASE_DIRECTORY
+from frazil.errors import ConfigError
+
+_DECIDES_CONTENT = {"type", "complete", "envelope", "op_column", "prev_column", "bare_deletes", "csv_header"}
+MAPS_OF_OWN_KEYS = frozenset({"options", "changefeed_options", "properties", "columns", "conf"})
+
+
+def load_config(
+    path: str | Path, overrides: Sequence[str] = (), environ: Mapping[str, str] | None = None
+) -> PipelineConfig:
+    """Reads and validates; relative paths in the file are relative to its directory.
+
+    Raises ConfigError that lists every problem with its line and key path.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise _refused(str(path), [Problem("is not UTF-8 text")]) from error
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {path}: {(error.strerror or str(error)).lower()}",
+            hint="name an existing file, or write one with: frazil init --source cockroachdb -o pipeline.yaml",
+            file=str(path),
+        ) from error
+    return parse_config(text, name=str(path), base=file.absolute().parent, overrides=overrides, environ=environ)
+
+
+def parse_config(
+    text: str,
+    *,
+    name: str = "configuration",
+    base: Path | None = None,
+    overrides: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> PipelineConfig:
+    """Like `load_config`, for a text at hand. `name` stands for the file in messages."""
+    try:
+        document = substituted(read(text), os.environ if environ is None else environ)
+        document = overridden(document, overrides, MAPS_OF_OWN_KEYS)
+    except BadDocument as error:
+        raise _refused(name, error.problems) from error
+    try:
+        return PipelineConfig.model_validate(document.values, context={BASE_DIRECTORY: base})
+    except ValidationError as error:
+        raise _refused(name, explain(error, PipelineConfig, document)) from error
+
+
+def config_hash(config: PipelineConfig) -> str:
+    """Names what decides the content of the tables: the same after a change of addresses, passwords or tuning."""
+    content = {
+        "pipeline": config.pipeline,
+        "source": config.source.model_dump(mode="json", include=_DECIDES_CONTENT),
+        # The columns as pairs: in CSV files, values are told apart by the order of columns alone.
+        "tables": [
+            [entry.source, entry.target, entry.key, list(entry.columns.items()), entry.deletes.value]
+            for entry in config.tables
+        ],
+        "snapshot": config.snapshot.value,
+        "on_error": config.on_error,
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _refused(name: str, problems: Sequence[Problem]) -> ConfigError:
+    shown = [mask_text(str(problem)) for problem in problems]
+    if len(shown) == 1:
+        message = f"{name}: {shown[0]}"
+    else:
+        message = f"{name} has {len(shown)} problems:" + "".join(f"\n  {line}" for line in shown)
+    return ConfigError(
+        message,
+        hint="all keys are described in docs/reference/configuration.md and by: frazil init --source cockroachdb",
+        file=name,
+        problems=tuple(shown),
+    )

@@ -1,0 +1,130 @@
+"""Turns what validation found into sentences: key path, what is wrong, and the key that was probably meant."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from frazil.config.document import Document, Path, Problem
+from frazil.config.secrets import is_secret_name, mask_text
+
+LATER_KEYS = frozenset({"partition", "atomic", "readers"})
+"""Known from the design, and not of this version: refused by name rather than as a misspelling."""
+
+
+def explain(error: ValidationError, model: type[BaseModel], document: Document) -> list[Problem]:
+    """Every problem of a validation, in the order of the file."""
+    found = [_explain_one(details, model, document) for details in error.errors(include_url=False)]
+    return sorted(found, key=lambda problem: (problem.line is None, problem.line or 0))
+
+
+def _explain_one(details: ErrorDetails, model: type[BaseModel], document: Document) -> Problem:
+    context: Mapping[str, Any] = details.get("ctx", {})
+    path: Path = (*details["loc"], *context.get("path", ()))
+    return document.problem(_sentence(details, path, model), path)
+
+
+def _sentence(details: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
+    given = details["input"]
+    match details["type"]:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            return _unknown_key(path, model)
+        case "string_type":
+            return f"must be text, not {_kind(given)}" + ("; put it in quotes" if _is_scalar(given) else "")
+        case "bool_type" | "bool_parsing":
+            return f"must be true or false, not {_shown(path, given)}"
+        case "int_type" | "int_parsing" | "int_from_float":
+            return f"must be a whole number, not {_shown(path, given)}"
+        case "tuple_type" | "list_type":
+            return f"must be a list, not {_kind(given)}"
+        case "dict_type" | "model_type" | "model_attributes_type":
+            return f"must be a mapping, not {_kind(given)}"
+        case "literal_error" | "enum":
+            return _not_one_of(str(details.get("ctx", {}).get("expected", "")), given, path)
+        case "string_too_short":
+            return "must not be empty"
+        case "string_pattern_mismatch":
+            return f"{_shown(path, given)} is not written as it must be"
+        case _:
+            text = details["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+            return mask_text(f"must be {text}" if details["msg"].startswith("Input should be ") else text)
+
+
+def _not_one_of(expected: str, given: Any, path: Path) -> str:
+    choices = [choice.strip(" '") for choice in expected.replace(" or ", ", ").split(",")]
+    nearest = get_close_matches(str(given), choices, n=1)
+    meant = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    if len(choices) == 1:
+        return f"must be {choices[0]}, not {_shown(path, given)}{meant}"
+    return f"must be one of {', '.join(choices)}, not {_shown(path, given)}{meant}"
+
+
+def _unknown_key(path: Path, model: type[BaseModel]) -> str:
+    key = str(path[-1])
+    if key in LATER_KEYS:
+        return "is not available in this version"
+    owner = _model_at(model, path[:-1])
+    known = list(owner.model_fields) if owner else []
+    if nearest := get_close_matches(key, known, n=1):
+        return f"unknown key; did you mean {nearest[0]!r}?"
+    homes = [home for home, block in _blocks(model) if key in block.model_fields]
+    if homes:
+        return f"unknown key here; {key!r} belongs {'under ' + homes[0] if homes[0] else 'at the top level'}"
+    return f"unknown key; known here: {', '.join(known)}"
+
+
+def _model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
+    found: type[BaseModel] | None = model
+    for part in path:
+        if isinstance(part, str):
+            info = found.model_fields.get(part) if found else None
+            found = next(models_in(info.annotation), None) if info else None
+    return found
+
+
+def _blocks(model: type[BaseModel], home: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
+    yield home, model
+    for name, info in model.model_fields.items():
+        for inner in models_in(info.annotation):
+            yield from _blocks(inner, f"{home}.{name}" if home else name)
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The blocks an annotation speaks of: itself, or what its list or union holds."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif get_origin(annotation) in (tuple, list, Annotated, Union, types.UnionType):
+        for inner in get_args(annotation):
+            yield from models_in(inner)
+
+
+def _shown(path: Path, given: Any) -> str:
+    secret = any(is_secret_name(str(part)) for part in path)
+    return _kind(given) if secret or not _is_scalar(given) else repr(mask_text(str(given)))
+
+
+def _is_scalar(given: Any) -> bool:
+    return isinstance(given, str | int | float | bool)
+
+
+def _kind(given: Any) -> str:
+    match given:
+        case None:
+            return "nothing"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "text"
+        case Mapping():
+            return "a mapping"
+        case _:
+            return "a list"

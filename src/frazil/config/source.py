@@ -1,0 +1,167 @@
+"""Where changes come from: a CockroachDB changefeed.
+
+feed: s3://feeds/shop       files of a cloud storage sink: options, complete, envelope
+feed: postgresql://...      a sinkless feed over SQL: changefeed_options
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from frazil.config.settings import LocalOrCloud, Settings, not_yet, problem, starts_with
+from frazil.config.values import Duration, TextMap, seconds_of
+
+_POSTGRES = ("postgresql://", "postgres://")
+_OURS_TO_SET = frozenset(
+    {
+        "cursor",
+        "end_time",
+        "envelope",
+        "format",
+        "full_table_name",
+        "initial_scan",
+        "initial_scan_only",
+        "key_in_value",
+        "no_initial_scan",
+        "updated",
+    }
+)
+_SINKLESS_PACE = "1s"
+_TRUTHS = {"true": True, "": True, "false": False}
+
+
+class Envelope(StrEnum):
+    AUTO = "auto"
+    WRAPPED = "wrapped"
+    BARE = "bare"
+    ENRICHED = "enriched"
+
+
+class BareDeletes(StrEnum):
+    REFUSE = "refuse"
+    ALL_NULL = "all-null"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinklessOptions:
+    """`changefeed_options`, sorted out: those Frazil gives a default, and `extra`, which go through as they are."""
+
+    resolved: str
+    min_checkpoint_frequency: str
+    diff: bool
+    extra: tuple[tuple[str, str], ...]
+
+
+class CockroachSource(Settings):
+    """A CockroachDB changefeed: the files of a cloud storage sink, or a sinkless feed over SQL."""
+
+    type: Annotated[
+        Literal["cockroachdb"],
+        not_yet("mongodb", "postgresql", "kafka", "mysql", "debezium", instead="cockroachdb"),
+    ] = Field(description="The kind of source.")
+    feed: LocalOrCloud = Field(
+        min_length=1,
+        description=(
+            "Where the changefeed writes: a directory or cloud URL (s3://, gs://, az://) of its cloud storage sink, "
+            "or postgresql://... to run a sinkless changefeed over SQL. One feed per prefix."
+        ),
+        examples=["s3://feeds/shop"],
+    )
+    complete: bool = Field(
+        default=False,
+        description=(
+            "The feed has ended and nothing will be added (an export with initial_scan = 'only', a feed that was "
+            "cancelled): all it holds is published, although no resolved timestamp covers it. Cloud storage only."
+        ),
+    )
+    envelope: Envelope = Field(
+        default=Envelope.AUTO, description="The envelope of the feed's messages; auto tells it from the messages."
+    )
+    op_column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Feeds of a CDC query: the column that holds event_op(). It tells deletes and is not written.",
+        examples=["op"],
+    )
+    prev_column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Feeds of a CDC query: the column that holds cdc_prev. It is not written.",
+        examples=["prev"],
+    )
+    bare_deletes: BareDeletes = Field(
+        default=BareDeletes.REFUSE,
+        description=(
+            "In the bare envelope a delete looks like a row whose columns beside the key are all NULL. refuse: stop at "
+            "such a row. all-null: it is a delete. never: it is a row."
+        ),
+    )
+    csv_header: bool = Field(
+        default=False, description="CSV files of the feed begin with a line of column names (WITH csv_header)."
+    )
+    schema_from: Annotated[str, AfterValidator(starts_with(_POSTGRES, "a URL postgresql://..."))] | None = Field(
+        default=None,
+        description=(
+            "A SQL connection to the source (postgresql://user:password@host:26257/database) that tells column types "
+            "and keys. Used where a table's entry does not pin them; a sinkless feed uses its own connection."
+        ),
+        examples=["postgresql://frazil@localhost:26257/shop"],
+    )
+    options: TextMap = Field(
+        default_factory=dict,
+        description="Passed on untouched to the storage client that reads the feed (region, endpoint, credentials).",
+        examples=[{"aws_region": "eu-central-1"}],
+    )
+    changefeed_options: TextMap = Field(
+        default_factory=dict,
+        description=(
+            "Options of the sinkless CREATE CHANGEFEED statement: resolved (default 1s), min_checkpoint_frequency "
+            "(default 1s), diff, and others as CockroachDB documents them. Those that decide correctness (updated, "
+            "cursor, envelope, ...) are set by Frazil."
+        ),
+        examples=[{"resolved": "1s", "min_checkpoint_frequency": "1s", "diff": "true"}],
+    )
+    poll_interval: Duration = Field(default=1.0, ge=0.01, description="How often an idle feed is looked at again.")
+
+    @property
+    def sinkless(self) -> bool:
+        return self.feed.startswith(_POSTGRES)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> CockroachSource:
+        if self.sinkless and self.complete:
+            raise problem("a sinkless feed has no end; complete is for files in cloud storage", "complete")
+        if self.changefeed_options and not self.sinkless:
+            raise problem("only a sinkless feed (feed: postgresql://...) takes these", "changefeed_options")
+        if self.sinkless and self.envelope not in (Envelope.AUTO, Envelope.WRAPPED):
+            raise problem("a sinkless feed has the wrapped envelope; remove this key", "envelope")
+        for name, value in self.changefeed_options.items():
+            if name.lower() in _OURS_TO_SET:
+                raise problem(f"{name} is set by Frazil and cannot be changed", "changefeed_options", name)
+            if name == "diff" and value not in _TRUTHS:
+                raise problem("must be true or false", "changefeed_options", name)
+            if name in ("resolved", "min_checkpoint_frequency"):
+                _duration_or_problem(value, "changefeed_options", name)
+        return self
+
+    @property
+    def sinkless_options(self) -> SinklessOptions:
+        given = dict(self.changefeed_options)
+        return SinklessOptions(
+            resolved=given.pop("resolved", _SINKLESS_PACE),
+            min_checkpoint_frequency=given.pop("min_checkpoint_frequency", _SINKLESS_PACE),
+            diff=_TRUTHS[given.pop("diff", "false")],
+            extra=tuple(given.items()),
+        )
+
+
+def _duration_or_problem(value: str, *path: str) -> None:
+    try:
+        seconds_of(value)
+    except ValueError as error:
+        raise problem(str(error), *path) from error

@@ -1,0 +1,130 @@
+"""May this coordinator go on with this table? Asked at every start and before every commit.
+
+    head --read_frontier--> Damaged                      -> Stopped   edited
+                            RolledBack                   -> Stopped   rolled back: `frazil rewind`
+                            a newer or an equal, other fence -> Fenced    (H12, H45)
+                            another source's incarnation -> Stopped   positions are not comparable (H9)
+                            otherwise                    -> Admitted  with the newest own entry, if any
+
+Pure. What follows from being admitted, the compare-and-set on the frontier, is decided by `publish`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frazil import errors
+from frazil.coordinator.frontier import At, Damaged, Fresh, RolledBack, read_frontier
+from frazil.model.ledger import Fence, LedgerEntry, TableHead
+from frazil.model.names import JobId, TableName
+from frazil.model.position import Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordinator:
+    """Who publishes: what every ledger entry of one running coordinator has in common."""
+
+    job: JobId
+    fence: Fence
+    incarnation: str
+    config_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    entry: LedgerEntry | None
+
+    @property
+    def position(self) -> Position | None:
+        return None if self.entry is None else self.entry.resolved
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Another coordinator of the pipeline has taken over."""
+
+    by: Fence
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A person must act; `error` says how."""
+
+    error: errors.Terminal
+
+
+def admit(head: TableHead, table: TableName, coordinator: Coordinator) -> Admitted | Fenced | Stopped:
+    """`coordinator` may go on only if nothing on the head proves that it must not."""
+    match read_frontier(head, coordinator.job):
+        case Damaged(reason):
+            return Stopped(_edited(table, coordinator.job, reason))
+        case RolledBack(lost, left, _):
+            return Stopped(_rolled_back(table, lost, left))
+        case Fresh(forgotten_by):
+            entry, newest = None, forgotten_by
+        case At(entry):
+            newest = entry.fence
+    if newest is not None and outranks(newest, coordinator.fence):
+        return Fenced(newest)
+    if entry is not None and _incomparable(entry.incarnation, coordinator.incarnation):
+        return Stopped(_other_source(table, entry, coordinator.incarnation))
+    return Admitted(entry)
+
+
+def outranks(theirs: Fence, ours: Fence) -> bool:
+    """A newer generation does; so does an equal one of another owner, since only an exact match may publish."""
+    if theirs.generation == ours.generation:
+        return theirs.owner != ours.owner
+    return theirs.generation > ours.generation
+
+
+def _incomparable(theirs: str, ours: str) -> bool:
+    """A source that cannot tell its incarnation says nothing, and nothing follows from it."""
+    return bool(theirs and ours) and theirs != ours
+
+
+def fenced_error(table: TableName, by: Fence, ours: Fence) -> errors.Fenced:
+    return errors.Fenced(
+        f"{table} is published by coordinator {by.label}; this one, {ours.label}, has been replaced",
+        hint="Another process runs this pipeline. Keep one of them; do not restart this one.",
+        table=table.text,
+        by=by.text,
+        fence=ours.text,
+    )
+
+
+def _rolled_back(table: TableName, lost: LedgerEntry, left: LedgerEntry | None) -> errors.TableChanged:
+    now = "holds no epoch of this pipeline any more" if left is None else f"ends at {left.resolved}"
+    return errors.TableChanged(
+        f"{table} was rolled back: {lost.resolved} was published as snapshot {lost.snapshot_id}, "
+        f"but the main branch {now}",
+        hint=f"If that was intended, run `frazil rewind CONFIG {table}`: the pipeline then goes on from what the "
+        f"table holds now. If not, set main forward to snapshot {lost.snapshot_id} and restart.",
+        table=table.text,
+        what="rolled back",
+        published=lost.resolved.text,
+        published_snapshot=lost.snapshot_id,
+        found=None if left is None else left.resolved.text,
+    )
+
+
+def _edited(table: TableName, job: JobId, reason: str) -> errors.TableChanged:
+    return errors.TableChanged(
+        f"the ledger of {table} was edited and cannot be read: {reason}",
+        hint=f"Look at the property {job.ledger_property} and at the summaries of the newest snapshots; set the "
+        "property back to what it was, then restart.",
+        table=table.text,
+        what="edited",
+    )
+
+
+def _other_source(table: TableName, entry: LedgerEntry, incarnation: str) -> errors.SourceLost:
+    return errors.SourceLost(
+        f"{table} was published from source {entry.incarnation!r}, this one is {incarnation!r}: "
+        "their positions cannot be compared",
+        hint="Point the configuration back at the first source, or give the pipeline a new name and new target "
+        "tables to load the other one from its start.",
+        table=table.text,
+        ledger=entry.incarnation,
+        source=incarnation,
+    )

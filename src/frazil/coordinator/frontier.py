@@ -1,0 +1,96 @@
+"""Reads from a table's head how far a pipeline has published it.
+
+    newest own mark on main's ancestry     property            says
+    none                                   none                Fresh
+    none, and history was cut before it    entry               At(property)      expired, the property stands in (H3)
+    none, and nothing was cut              entry               RolledBack        the epoch left the ancestry (H4)
+    entry                                  newer entry         RolledBack        main was set back behind it (H4)
+    entry                                  same, older, none   At(entry)
+    unreadable                             or unreadable       Damaged           somebody edited it
+
+Foreign and `replace` snapshots are walked over (H5). The first own mark ends the walk; one without a position
+was left by a rewind that found nothing of ours: the table starts over from there. Pure.
+
+One thing the head cannot tell: main rolled back, written to by somebody else, and then all history before that
+write expired, with nobody looking in between. It then looks like plain expiry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
+from frazil.model.names import JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Nothing is published. `forgotten_by` is the fence of the rewind that said so, if one did."""
+
+    forgotten_by: Fence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Published up to this entry."""
+
+    entry: LedgerEntry
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """The property proves `lost` was published, but it is no longer on main's ancestry, where `left` is the newest
+    own entry. `starts_over` if it is certain that no own entry lies further back either."""
+
+    lost: LedgerEntry
+    left: LedgerEntry | None
+    starts_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """An own mark that cannot be read."""
+
+    reason: str
+
+
+Reading = Fresh | At | RolledBack | Damaged
+
+
+def read_frontier(head: TableHead, job: JobId) -> Reading:
+    mark = _newest_mark(head, job)
+    try:
+        entry, mirror = head.newest(job), _mirror(head, job)
+        forgotten_by = None if mark is None or entry is not None else Fence.parse(mark.summary["frazil.fence"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Damaged(f"{type(error).__name__}: {error}")
+    if mirror is None:
+        return Fresh(forgotten_by) if entry is None else At(entry)
+    if mark is None:
+        return At(mirror) if _expired(head, mirror) else RolledBack(mirror, None, head.history_is_whole)
+    if _sequence(mirror) > mark.sequence_number and mirror.snapshot_id != mark.snapshot_id:
+        return RolledBack(mirror, entry, starts_over=entry is None)
+    return Fresh(forgotten_by) if entry is None else At(entry)
+
+
+def _newest_mark(head: TableHead, job: JobId) -> SnapshotFacts | None:
+    return next((s for s in head.ancestry if s.summary.get("frazil.job-id") == job.text), None)
+
+
+def _mirror(head: TableHead, job: JobId) -> LedgerEntry | None:
+    mirror = head.mirror(job)
+    if mirror is None and job.ledger_property in head.properties:
+        raise ValueError(f"the property {job.ledger_property} holds no ledger entry")
+    if mirror is not None and (mirror.job != job or not isinstance(mirror.sequence_number, int)):
+        raise ValueError(f"the property {job.ledger_property} holds an entry of another pipeline or no sequence number")
+    return mirror
+
+
+def _expired(head: TableHead, mirror: LedgerEntry) -> bool:
+    """Whether the entry lies in the part of the history that was cut off."""
+    return not head.history_is_whole and _sequence(mirror) < head.ancestry[-1].sequence_number
+
+
+def _sequence(mirror: LedgerEntry) -> int:
+    assert mirror.sequence_number is not None  # the property always carries it: `_mirror` refuses one without
+    return mirror.sequence_number

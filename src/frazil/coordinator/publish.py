@@ -1,0 +1,283 @@
+"""Publishes one epoch of one table exactly once.
+
+    NeedHead --head--> another uuid, rolled back, edited, another source  --> Stopped
+     ^    |            another coordinator's fence                        --> Fenced
+     |    |            P >= upper          somebody, or we, did it before --> AlreadyPublished
+     |    |            lower < P < upper   part of it is there            --> Recut(P)
+     |    |            P < lower           something is missing           --> Stopped
+     |    |            P == lower                                         --> Committing
+     |    `--unavailable--.                                                   |   |   |
+     +--------------------+----------------------- conflict or unknown -------'   |   `--refused--> Stopped
+                          `--> GaveUp, once attempts are used up                  `--accepted--> Published
+
+P is the newest own entry on the ancestry of the very head that the commit is conditional on. Unknown is
+treated like conflict on purpose: both mean "look again" (a 409 may have landed, H43), and looking finds our
+own snapshot if the lost request did land (H6). Nothing else decides. Pure: `advance` decides, `publisher`
+performs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from frazil import errors
+from frazil.coordinator.admission import Admitted, Coordinator, Fenced, Stopped, admit, fenced_error
+from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, Refused, Unknown
+from frazil.model.epoch import Frontier
+from frazil.model.files import FileClosed, Kind
+from frazil.model.ledger import LedgerEntry, TableHead
+from frazil.model.names import TableName, batch_id
+from frazil.model.position import Hlc, Position, is_before
+
+ATTEMPTS_MAX = 8
+WAIT_FIRST = 0.1
+WAIT_MAX = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """One epoch of one table that is to be published.
+
+    `table_uuid` is the table that the files were written for. `requires_empty` if they were written without
+    deletes because that table had no snapshot.
+    """
+
+    table: TableName
+    table_uuid: str
+    coordinator: Coordinator
+    plan: CommitPlan
+    requires_empty: bool = False
+
+    def __post_init__(self) -> None:
+        if not is_before(self.lower, self.upper):
+            raise ValueError(f"{self.table}: an epoch cannot reach from {self.lower} to {self.upper}")
+
+    @property
+    def lower(self) -> Position | None:
+        return self.plan.entry.lower
+
+    @property
+    def upper(self) -> Position:
+        return self.plan.entry.resolved
+
+
+@dataclass(frozen=True, slots=True)
+class NeedHead:
+    """`in_doubt` once a commit was sent whose fate nobody proved: then nothing may be deleted."""
+
+    attempt: int = 1
+    in_doubt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Committing:
+    attempt: int
+    head: TableHead
+    in_doubt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyPublished:
+    entry: LedgerEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Recut:
+    """The files do not fit what the table holds: write the epoch again, from this frontier on."""
+
+    position: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    attempts: int
+    in_doubt: bool
+    reason: str
+
+
+Outcome = Published | AlreadyPublished | Recut | Fenced | Stopped | GaveUp
+State = NeedHead | Committing | Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class HeadUnavailable:
+    """The catalog did not answer."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeadRefused:
+    """The catalog proved that there is no such table, or none for us."""
+
+    error: errors.Terminal
+
+
+Answer = TableHead | HeadUnavailable | HeadRefused | CommitAnswer
+
+
+def advance(state: State, answer: Answer, intent: Intent) -> State:
+    match state, answer:
+        case NeedHead(), TableHead() as head:
+            return _decide(state, head, intent)
+        case NeedHead(), HeadUnavailable(reason):
+            return _look_again(state, state.in_doubt, reason)
+        case NeedHead(), HeadRefused(error):
+            return Stopped(error)
+        case Committing(), Accepted(snapshot_id):
+            return Published(snapshot_id)
+        case Committing(), Conflicted(reason) | Unknown(reason):
+            return _look_again(state, True, reason)
+        case Committing(), Refused():
+            return Stopped(_refused(intent, answer))
+        case _:
+            raise AssertionError(f"{answer} cannot follow {state}")
+
+
+def wait_before(attempt: int, jitter: float) -> float:
+    """Seconds to wait before an attempt: none before the first, then doubling; `jitter` takes up to half off."""
+    if attempt <= 1:
+        return 0.0
+    return min(WAIT_MAX, WAIT_FIRST * 2.0 ** (attempt - 2)) * (1.0 - jitter / 2)
+
+
+def make_intent(
+    coordinator: Coordinator,
+    table: TableName,
+    table_uuid: str,
+    lower: Position | None,
+    upper: Frontier,
+    files: Iterable[FileClosed],
+    requires_empty: bool = False,
+) -> Intent:
+    """The intent to publish these files as the epoch (lower, upper]; without files it is a heartbeat."""
+    files = tuple(files)
+    entry = ledger_entry(coordinator, table, lower, upper, files)
+    plan = CommitPlan(entry=entry, files=files, extra_summary=_crdb_summary(entry))
+    return Intent(table=table, table_uuid=table_uuid, coordinator=coordinator, plan=plan, requires_empty=requires_empty)
+
+
+def ledger_entry(
+    coordinator: Coordinator, table: TableName, lower: Position | None, upper: Frontier, files: tuple[FileClosed, ...]
+) -> LedgerEntry:
+    """What the ledger will say. It does not depend on the head; the lake adds snapshot id and sequence number."""
+    data = [file for file in files if file.kind is Kind.DATA]
+    deletes = [file for file in files if file.kind is not Kind.DATA]
+    return LedgerEntry(
+        job=coordinator.job,
+        batch_id=batch_id(coordinator.job, table, upper.position),
+        lower=lower,
+        resolved=upper.position,
+        notes=upper.notes,
+        fence=coordinator.fence,
+        incarnation=coordinator.incarnation,
+        config_hash=coordinator.config_hash,
+        operation="row_delta" if deletes else "append" if data else "heartbeat",
+        data_files=len(data),
+        delete_files=len(deletes),
+        rows=sum(file.records for file in data),
+        deletes=sum(file.records for file in deletes),
+    )
+
+
+def failure(outcome: Outcome, intent: Intent) -> errors.FrazilError | None:
+    """The error a caller meets; None if the epoch is published or is to be cut again."""
+    match outcome:
+        case Stopped(error):
+            return error
+        case Fenced(by):
+            return fenced_error(intent.table, by, intent.coordinator.fence)
+        case GaveUp(attempts, in_doubt, reason):
+            kind = errors.OutcomeUnknown if in_doubt else errors.CatalogUnavailable
+            return kind(
+                f"{intent.table}: the epoch up to {intent.upper} was tried {attempts} times, last answer: {reason}",
+                hint="The pipeline tries again by itself and first looks whether the commit landed. Delete no files. "
+                "If it stays like this, look at the catalog.",
+                table=intent.table.text,
+                epoch=intent.upper.text,
+                attempts=attempts,
+            )
+        case _:
+            return None
+
+
+def _decide(state: NeedHead, head: TableHead, intent: Intent) -> State:
+    if head.uuid != intent.table_uuid:
+        return Stopped(_recreated(intent, head))
+    match admit(head, intent.table, intent.coordinator):
+        case Admitted() as admitted:
+            return _compare_and_set(state, head, admitted, intent)
+        case barred:
+            return barred
+
+
+def _compare_and_set(state: NeedHead, head: TableHead, admitted: Admitted, intent: Intent) -> State:
+    """Rule 2 of publishing: nothing but the frontier on this head says whether the epoch fits."""
+    position = admitted.position
+    if position == intent.lower:
+        if intent.requires_empty and head.snapshot_id is not None:
+            return Recut(position)
+        return Committing(state.attempt, head, state.in_doubt)
+    if admitted.entry is not None and not is_before(position, intent.upper):
+        return AlreadyPublished(admitted.entry)
+    if is_before(intent.lower, position):
+        return Recut(position)
+    return Stopped(_behind(intent, position))
+
+
+def _look_again(state: NeedHead | Committing, in_doubt: bool, reason: str) -> NeedHead | GaveUp:
+    if state.attempt >= ATTEMPTS_MAX:
+        return GaveUp(state.attempt, in_doubt, reason)
+    return NeedHead(state.attempt + 1, in_doubt)
+
+
+def _crdb_summary(entry: LedgerEntry) -> dict[str, str]:
+    if not isinstance(entry.resolved, Hlc):
+        return {}
+    return {
+        "crdb.batch_id": str(entry.batch_id),
+        "crdb.job_id": entry.job.text,
+        "crdb.resolved_hlc": entry.resolved.text,
+        "crdb.data_file_count": str(entry.data_files),
+        "crdb.delete_file_count": str(entry.delete_files),
+    }
+
+
+def _recreated(intent: Intent, head: TableHead) -> errors.TableChanged:
+    return errors.TableChanged(
+        f"{intent.table} was dropped and created again while its epoch up to {intent.upper} was being written",
+        hint="Restart the pipeline: it loads the new table from the start of the source, if the source still has it.",
+        table=intent.table.text,
+        what="recreated",
+        expected_uuid=intent.table_uuid,
+        found_uuid=head.uuid,
+    )
+
+
+def _behind(intent: Intent, position: Position | None) -> errors.TableChanged:
+    found = "holds no epoch of this pipeline" if position is None else f"ends at {position}"
+    return errors.TableChanged(
+        f"{intent.table} {found}, but this coordinator had published it up to {intent.lower}: "
+        "the table was set back together with its ledger",
+        hint=f"If that was intended, run `frazil rewind CONFIG {intent.table}` and restart: the pipeline goes on from "
+        "what the table holds now. `frazil epochs` shows what that is.",
+        table=intent.table.text,
+        what="edited",
+        expected=None if intent.lower is None else intent.lower.text,
+        found=None if position is None else position.text,
+    )
+
+
+def _refused(intent: Intent, answer: Refused) -> errors.CatalogRefused:
+    return errors.CatalogRefused(
+        f"{intent.table}: the catalog refused the epoch up to {intent.upper}: {answer.reason}",
+        hint=answer.hint or "Check the catalog's permissions for this table, then restart.",
+        table=intent.table.text,
+        epoch=intent.upper.text,
+    )

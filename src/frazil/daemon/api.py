@@ -1,0 +1,143 @@
+"""`frazil.Pipeline`: what the command line does, from Python.
+
+with Pipeline.from_file("shop.yaml") as pipeline:    opens Spark, the catalog and the source
+    pipeline.run(once=True)                           check() status() epochs() rewind() snapshot_at()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event, Lock
+from types import TracebackType
+
+from pyspark.sql import SparkSession
+
+from frazil.clock import Clock, SystemClock
+from frazil.config.load import load_config
+from frazil.config.model import PipelineConfig
+from frazil.daemon import inspection
+from frazil.daemon.assemble import Assembly, assemble
+from frazil.daemon.pipeline import Run
+from frazil.daemon.results import CheckReport, Progress, PublishedEpoch, RunSummary, TableProgress, TableStatus
+from frazil.model.position import Position, parse_position
+from frazil.observability.metrics import Metrics, MetricsServer
+
+
+class Pipeline:
+    """One source feeding many tables. Open it with `with`; methods that need Spark work only inside."""
+
+    def __init__(
+        self, config: PipelineConfig, *, spark: SparkSession | None = None, clock: Clock | None = None
+    ) -> None:
+        """`spark` is used and left running if given; otherwise a session is opened, and stopped if it was new."""
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.metrics = Metrics(self.clock)
+        self._spark = spark
+        self._opened: Assembly | None = None
+        self._closing = ExitStack()
+
+    @classmethod
+    def from_file(
+        cls, path: str | Path, overrides: Sequence[str] = (), *, spark: SparkSession | None = None
+    ) -> Pipeline:
+        """Raises ConfigError naming the key that is wrong."""
+        return cls(load_config(Path(path), overrides), spark=spark)
+
+    def __enter__(self) -> Pipeline:
+        with ExitStack() as opening:
+            self._opened = assemble(self.config, self.clock, self.metrics, self._spark)
+            opening.callback(self._opened.close)
+            if self.config.metrics.port:
+                server = MetricsServer(self.metrics, self.config.metrics.host, self.config.metrics.port)
+                opening.callback(server.stop)
+            self._closing = opening.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened = None
+        self._closing.close()
+
+    @property
+    def spark(self) -> SparkSession:
+        return self._assembly.spark
+
+    @property
+    def catalog_name(self) -> str:
+        """The name under which Spark SQL knows the catalog."""
+        return self.config.catalog.name
+
+    def run(
+        self,
+        once: bool = False,
+        on_progress: Callable[[Progress], None] | None = None,
+        stop: Event | None = None,
+    ) -> RunSummary:
+        """Publishes until `stop` is set, or with `once` until everything resolved is published.
+
+        `on_progress` is called from several threads, one at a time. Raises a FrazilError if a person must act.
+        """
+        telling = Lock()
+
+        def tell(run: Run) -> None:
+            if on_progress is not None:
+                with telling:
+                    on_progress(self._progress(run))
+
+        run = Run(self._assembly.parts, tell, stop or Event())
+        run.until_stopped(once)
+        return _summary(run)
+
+    def check(self) -> CheckReport:
+        """Connects to everything and says what a run would create or change; changes nothing."""
+        return inspection.check(self._assembly.parts, self._assembly.described_catalog, self._assembly.described_feed)
+
+    def status(self) -> list[TableStatus]:
+        return inspection.status(self._assembly.parts)
+
+    def epochs(self, table: str) -> list[PublishedEpoch]:
+        """What was published to a target table, newest first. Raises ConfigError if it is not a table of this
+        pipeline."""
+        return inspection.epochs(self._assembly.parts, table)
+
+    def snapshot_at(self, table: str, resolved: Position | str) -> int | None:
+        """The snapshot that shows the table at this moment of the source: its newest epoch up to there."""
+        moment = parse_position(resolved) if isinstance(resolved, str) else resolved
+        return inspection.snapshot_at(self._assembly.parts, table, moment)
+
+    def rewind(self, table: str) -> str:
+        """Lets a table that was rolled back go on from what it holds now. Says what was done."""
+        return inspection.rewind(self._assembly.parts, table)
+
+    @property
+    def _assembly(self) -> Assembly:
+        if self._opened is None:
+            raise RuntimeError("the pipeline is not open: use it inside `with`")
+        return self._opened
+
+    def _progress(self, run: Run) -> Progress:
+        now = self.clock.now()
+        lines = []
+        for table in run.tables.values():
+            done = table.done_through
+            moment = None if done is None else done.source_time
+            lag = None if moment is None else max(0.0, (now - moment).total_seconds())
+            resolved = None if done is None else done.text
+            lines.append(TableProgress(table.name, table.state, resolved, table.epochs, table.rows, lag))
+        return Progress(tuple(lines), None if run.resolved is None else run.resolved.text)
+
+
+def _summary(run: Run) -> RunSummary:
+    tables = run.tables.values()
+    return RunSummary(
+        epochs=sum(table.epochs for table in tables),
+        rows=sum(table.rows for table in tables),
+        deletes=sum(table.deletes for table in tables),
+        dropped=sum(table.dropped for table in tables),
+        tables=len(tables),
+        resolved=None if run.resolved is None else run.resolved.text,
+    )

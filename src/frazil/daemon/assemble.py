@@ -1,0 +1,191 @@
+"""The one place that knows all parts: a configuration becomes a pipeline.
+
+PipelineConfig --> Spark session --> catalog --> lake, tables, arbiter
+               `-> source (files, or a sinkless feed) --> shaper
+               `-> executors: the Spark jobs of the workers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from frazil.clock import Clock
+from frazil.config.load import config_hash
+from frazil.config.model import CatalogConfig, PipelineConfig
+from frazil.config.routing import entry_for
+from frazil.config.secrets import mask_text
+from frazil.daemon.observing import PublishObserver
+from frazil.daemon.pipeline import Executors, Parts
+from frazil.daemon.shaping import Shaper
+from frazil.daemon.sinkless import SinklessFeed
+from frazil.lake.arbiter import IcebergArbiter
+from frazil.lake.cache import cache_home
+from frazil.lake.catalogs import CatalogSettings, CatalogType, open_catalog
+from frazil.lake.commits import IcebergLake
+from frazil.lake.session import open_session
+from frazil.lake.tables import Tables
+from frazil.model.change import SplitReport
+from frazil.model.files import Message
+from frazil.model.ports import Cut, Decoder, Reader, Split
+from frazil.model.position import Hlc, Position
+from frazil.model.write import WriteJob
+from frazil.observability.metrics import Metrics
+from frazil.sources.cockroachdb.describe import SqlDescriber
+from frazil.sources.cockroachdb.envelope import BareDeletes, Envelope, EnvelopeOptions
+from frazil.sources.cockroachdb.profile import Profile, merged, profile_split
+from frazil.sources.cockroachdb.shapes import Pinned
+from frazil.sources.cockroachdb.source import CloudFeed, TableSettings
+from frazil.sources.cockroachdb.sql import FeedOptions
+from frazil.sources.cockroachdb.storage import FeedLocation
+from frazil.workers.job import run_on_executors, run_write_job
+
+PROFILE_HERE_BYTES = 4 << 20
+"""Below this a look at the rows is not worth a Spark job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembly:
+    """A pipeline's parts and what they stand on."""
+
+    spark: SparkSession
+    parts: Parts
+    described_catalog: str
+    described_feed: str
+    close: Callable[[], None]
+
+
+def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: SparkSession | None = None) -> Assembly:
+    """Opens everything. Raises a FrazilError that names what could not be reached."""
+    settings = catalog_settings(config.catalog)
+    was_running = spark is not None or SparkSession.getActiveSession() is not None
+    session = open_session(
+        f"frazil {config.pipeline}",
+        [settings],
+        config.spark.master,
+        config.spark.conf,
+        driver_memory=config.spark.driver_memory,
+        active=spark,
+    )
+    catalog = open_catalog(session, settings)
+    source = make_source(config, session, clock)
+    parts = Parts(
+        config=config,
+        config_hash=config_hash(config),
+        source=source,
+        lake=IcebergLake(catalog),
+        tables=Tables(catalog),
+        arbiter=IcebergArbiter(catalog, clock),
+        shaper=Shaper(source),
+        executors=executors_on(session),
+        observer=PublishObserver(metrics),
+        metrics=metrics,
+        clock=clock,
+    )
+
+    def close() -> None:
+        source.close()
+        if not was_running:
+            session.stop()
+
+    return Assembly(
+        spark=session,
+        parts=parts,
+        described_catalog=f"{settings.type} {settings.endpoint}",
+        described_feed=mask_text(config.source.feed),
+        close=close,
+    )
+
+
+def catalog_settings(config: CatalogConfig) -> CatalogSettings:
+    return CatalogSettings(
+        name=config.name,
+        type=CatalogType(config.type.value),
+        warehouse=config.warehouse,
+        uri=config.uri,
+        properties=config.properties,
+    )
+
+
+def executors_on(spark: SparkSession) -> Executors:
+    def write(
+        splits: Sequence[Split],
+        cuts: Mapping[int, Cut],
+        reader: Reader,
+        decoder: Decoder,
+        job: WriteJob,
+        epochs: tuple[Position, ...],
+        small: bool,
+    ) -> tuple[list[Message], list[SplitReport]]:
+        return run_write_job(spark, splits, cuts, reader, decoder, job, epochs, Hlc, small)
+
+    return Executors(write=write, cores=int(spark.sparkContext.defaultParallelism))
+
+
+def make_source(config: PipelineConfig, spark: SparkSession, clock: Clock) -> CloudFeed | SinklessFeed:
+    source = config.source
+
+    sql_url = source.feed if source.sinkless else source.schema_from
+    settings = _Settings(config)
+
+    def make_feed(location: FeedLocation) -> CloudFeed:
+        return CloudFeed(
+            location,
+            tables=settings,
+            complete=source.complete,
+            describe=SqlDescriber(sql_url) if sql_url else None,
+            profile=partial(_profile, spark, location, settings.options),
+        )
+
+    if source.sinkless:
+        tables = [entry.source for entry in config.tables]
+        spool = cache_home() / "spool" / config.pipeline
+        chosen = source.sinkless_options
+        options = FeedOptions(
+            resolved=chosen.resolved,
+            min_checkpoint_frequency=chosen.min_checkpoint_frequency,
+            diff=chosen.diff,
+            extra=chosen.extra,
+        )
+        return SinklessFeed(source.feed, tables, options, spool, make_feed, clock)
+    return make_feed(FeedLocation(source.feed, source.options))
+
+
+class _Settings(Mapping[str, TableSettings]):
+    """What the configuration says of any table, also of one that appears later."""
+
+    def __init__(self, config: PipelineConfig) -> None:
+        source = config.source
+        self._config = config
+        self.options = EnvelopeOptions(
+            envelope=Envelope(source.envelope.value),
+            op_column=source.op_column,
+            prev_column=source.prev_column,
+            bare_deletes=BareDeletes(source.bare_deletes.value),
+        )
+
+    def __getitem__(self, table: str) -> TableSettings:
+        entry = entry_for(self._config.tables, table)
+        pinned = Pinned() if entry is None else Pinned(columns=entry.columns, key=entry.key)
+        return TableSettings(pinned=pinned, options=self.options, csv_header=self._config.source.csv_header)
+
+    def __iter__(self) -> Iterator[str]:
+        return (entry.source for entry in self._config.tables)
+
+    def __len__(self) -> int:
+        return len(self._config.tables)
+
+
+def _profile(spark: SparkSession, location: FeedLocation, options: EnvelopeOptions, splits: Sequence[Split]) -> Profile:
+    """Looks at every row of the splits, in tasks if there is much to look at."""
+    look = partial(_look, location, options)
+    if sum(split.size for split in splits) <= PROFILE_HERE_BYTES:
+        return merged(map(look, splits))
+    return merged(run_on_executors(spark, look, splits))
+
+
+def _look(location: FeedLocation, options: EnvelopeOptions, split: Split) -> Profile:
+    return profile_split(location, split.name, options)

@@ -1,0 +1,196 @@
+"""What a pipeline's tables say about themselves, and setting one right. All of it is read from the ledger.
+
+status, epochs, snapshot_at   read heads, change nothing
+check                         the source and the catalog, and what a run would make of them
+rewind                        one commit, for a table that was rolled back
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frazil import errors
+from frazil.config.model import TableEntry
+from frazil.config.routing import Route, is_pattern, route, target_of
+from frazil.coordinator.fence import take_fence
+from frazil.coordinator.frontier import At, Fresh, read_frontier
+from frazil.coordinator.recovery import newest_generation, rewind_plan
+from frazil.daemon.pipeline import Parts
+from frazil.daemon.results import (
+    CheckedColumn,
+    CheckedTable,
+    CheckReport,
+    PublishedEpoch,
+    TableAction,
+    TableStatus,
+)
+from frazil.lake.history import published
+from frazil.lake.schemas import difference, target_columns
+from frazil.model.commit import Accepted, CommitPlan
+from frazil.model.names import BadName, TableName
+from frazil.model.position import Position, is_before
+from frazil.model.state import TableState
+
+
+def status(parts: Parts) -> list[TableStatus]:
+    """One line for each table: what is published, and how long ago that was at the source."""
+    return [_status(parts, target) for target in _targets(parts)]
+
+
+def epochs(parts: Parts, table: str) -> list[PublishedEpoch]:
+    target = _own(parts, table)
+    if not parts.tables.exists(target):
+        return []
+    return [
+        PublishedEpoch(
+            table=target.text,
+            resolved=epoch.entry.resolved.text,
+            snapshot_id=epoch.snapshot_id,
+            batch_id=str(epoch.entry.batch_id),
+            committed_at=epoch.committed_at,
+            data_files=epoch.entry.data_files,
+            delete_files=epoch.entry.delete_files,
+            rows=epoch.entry.rows,
+            deletes=epoch.entry.deletes,
+        )
+        for epoch in published(parts.lake.head(target), parts.config.job)
+    ]
+
+
+def snapshot_at(parts: Parts, table: str, moment: Position) -> int | None:
+    target = _own(parts, table)
+    if not parts.tables.exists(target):
+        return None
+    for epoch in published(parts.lake.head(target), parts.config.job):
+        if not is_before(moment, epoch.entry.resolved):
+            return epoch.snapshot_id
+    return None
+
+
+def check(parts: Parts, catalog: str, feed: str) -> CheckReport:
+    routes = route(parts.config, [table.name for table in parts.source.tables()])
+    checked = [_checked(parts, taken) for taken in routes]
+    return CheckReport(
+        tables=tuple(table for table, _ in checked) + tuple(_missing(parts, routes)),
+        catalog=catalog,
+        feed=feed,
+        pin_yaml="\n".join(pin for _, pin in checked if pin),
+    )
+
+
+def rewind(parts: Parts, table: str) -> str:
+    target = _own(parts, table)
+    job = parts.config.job
+    floor = newest_generation(parts.lake.head(target), job)
+    fence = take_fence(job, parts.arbiter, parts.clock, floor)
+    head = parts.lake.head(target)
+    match rewind_plan(head, target, job, fence):
+        case None:
+            return f"{target} was not rolled back: nothing to do"
+        case CommitPlan() as plan:
+            answer = parts.lake.commit(target, head, plan)
+        case error:
+            raise error
+    if not isinstance(answer, Accepted):
+        raise errors.OutcomeUnknown(
+            f"{target}: the rewind was not confirmed: {answer.reason}",
+            hint="Run the same command again; it first looks at what the table holds.",
+            table=target.text,
+        )
+    if plan.forget:
+        return f"{target} holds no epoch of this pipeline any more: the next run loads it from the start of the source"
+    return f"{target} goes on from {plan.entry.resolved}, which it holds now (snapshot {answer.snapshot_id})"
+
+
+def _status(parts: Parts, target: TableName) -> TableStatus:
+    state, resolved, snapshot_id, lag = TableState.INITIALIZING, None, None, None
+    if parts.tables.exists(target):
+        match read_frontier(parts.lake.head(target), parts.config.job):
+            case At(entry):
+                state, resolved, snapshot_id = TableState.STEADY_STATE, entry.resolved.text, entry.snapshot_id
+                moment = entry.resolved.source_time
+                lag = None if moment is None else max(0.0, (parts.clock.now() - moment).total_seconds())
+            case Fresh():
+                state = TableState.INITIAL_SYNC
+            case _:
+                state = TableState.STOPPED
+    return TableStatus(table=target.text, state=state, resolved=resolved, snapshot_id=snapshot_id, lag_seconds=lag)
+
+
+def _targets(parts: Parts) -> list[TableName]:
+    """The targets of the source's tables, and of entries whose table the source does not show yet."""
+    offered = [taken.target for taken in route(parts.config, [table.name for table in parts.source.tables()])]
+    named = [_named(parts, entry) for entry in parts.config.tables if not is_pattern(entry.source)]
+    return list(dict.fromkeys([*named, *offered]))
+
+
+def _named(parts: Parts, entry: TableEntry) -> TableName:
+    """The target of an entry that names one table."""
+    return target_of(entry.target, entry.source, entry.source, parts.config.pipeline)
+
+
+def _own(parts: Parts, table: str) -> TableName:
+    targets = _targets(parts)
+    try:
+        wanted = TableName.parse(table)
+    except BadName:
+        wanted = None
+    if wanted not in targets:
+        raise errors.ConfigError(
+            f"{table} is not a table of pipeline {parts.config.pipeline}",
+            hint=f"Its tables are: {', '.join(target.text for target in targets) or 'none yet'}.",
+            table=table,
+        )
+    return wanted
+
+
+def _checked(parts: Parts, taken: Route) -> tuple[CheckedTable, str]:
+    target, entry = taken.target, taken.entry
+    exists = parts.tables.exists(target)
+    loaded = parts.tables.load(target) if exists else None
+    shape, pin = parts.shaper.preview(taken, loaded)
+    notes: list[str] = []
+    if shape is None:
+        told = "nothing tells its columns and key yet: pin them with `columns:` and `key:`, or wait for its first rows"
+        return _untold(taken, exists, told), ""
+    action = TableAction.EXISTS if exists else TableAction.CREATE
+    if loaded is not None:
+        change = difference(target, target_columns(target, shape, entry.deletes), loaded.schema)
+        if change:
+            action = TableAction.ADD_COLUMNS
+            notes += [f"adds {column.name} {column.type}" for column in change.add]
+            notes += [f"widens {name} to {type_}" for name, type_ in change.promote]
+    columns = tuple(CheckedColumn(c.name, str(c.type), c.source_type, c.origin) for c in shape.columns)
+    checked = CheckedTable(
+        source=taken.source,
+        target=target.text,
+        action=action,
+        columns=columns,
+        key=shape.key,
+        key_origin=shape.key_origin,
+        notes=tuple(notes),
+    )
+    return checked, pin
+
+
+def _untold(taken: Route, exists: bool, note: str) -> CheckedTable:
+    return CheckedTable(
+        source=taken.source,
+        target=taken.target.text,
+        action=TableAction.EXISTS if exists else TableAction.CREATE,
+        columns=(),
+        key=taken.entry.key,
+        key_origin="configuration" if taken.entry.key else "",
+        notes=(note,),
+    )
+
+
+def _missing(parts: Parts, routes: Sequence[Route]) -> list[CheckedTable]:
+    """Entries that name a table which the source does not show: a typo, or a table without changes yet."""
+    taken = {id(found.entry) for found in routes}
+    note = "the feed has no file of this table yet: check the name, or wait for its first change"
+    return [
+        _untold(Route(entry.source, entry, _named(parts, entry)), parts.tables.exists(_named(parts, entry)), note)
+        for entry in parts.config.tables
+        if id(entry) not in taken and not is_pattern(entry.source)
+    ]

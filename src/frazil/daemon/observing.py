@@ -1,0 +1,66 @@
+"""Tells metrics and logs what the publisher does."""
+
+from __future__ import annotations
+
+import json
+
+from frazil.coordinator.publish import AlreadyPublished, Intent, Outcome, Published
+from frazil.model.commit import Accepted, CommitAnswer, Conflicted
+from frazil.observability.logs import Log
+from frazil.observability.metrics import Metrics
+
+_log = Log("frazil.publish")
+
+
+class PublishObserver:
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def answered(self, intent: Intent, answer: CommitAnswer, seconds: float) -> None:
+        table = intent.table.text
+        self._metrics.commit_took(table, seconds)
+        if isinstance(answer, Conflicted):
+            self._metrics.commit_conflicted(table)
+        if not isinstance(answer, Accepted):
+            _log.warning("commit not accepted", **_facts(intent), answer=type(answer).__name__, reason=answer.reason)
+
+    def finished(self, intent: Intent, outcome: Outcome) -> None:
+        table, entry = intent.table.text, intent.plan.entry
+        match outcome:
+            case Published(snapshot_id):
+                self._count(intent)
+                _log.info(
+                    "published",
+                    **_facts(intent),
+                    snapshot_id=snapshot_id,
+                    data_files=entry.data_files,
+                    delete_files=entry.delete_files,
+                    rows=entry.rows,
+                    deletes=entry.deletes,
+                )
+            case AlreadyPublished(found):
+                self._metrics.duplicate_epoch_skipped(table)
+                self._metrics.resolved_at(table, found.resolved.source_time)
+                _log.info("already published", **_facts(intent), snapshot_id=found.snapshot_id)
+            case _:
+                _log.error("not published", **_facts(intent), outcome=type(outcome).__name__)
+
+    def _count(self, intent: Intent) -> None:
+        table, entry = intent.table.text, intent.plan.entry
+        epoch = entry.resolved.text
+        for file in intent.plan.files:
+            self._metrics.file_closed(table, file.kind.value, epoch)
+        size = sum(len(json.dumps(file.manifest_json())) for file in intent.plan.files)
+        self._metrics.manifest_entries(table, epoch, size)
+        self._metrics.rows_published(table, "upsert", entry.rows)
+        self._metrics.rows_published(table, "delete", entry.deletes)
+        self._metrics.epoch_published(table)
+        self._metrics.resolved_at(table, entry.resolved.source_time)
+
+
+def _facts(intent: Intent) -> dict[str, str]:
+    return {
+        "table": intent.table.text,
+        "epoch": intent.upper.text,
+        "batch_id": str(intent.plan.entry.batch_id),
+    }

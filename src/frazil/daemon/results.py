@@ -1,0 +1,128 @@
+"""What a pipeline tells its callers: values for the command line, for scripts and for tests.
+
+    run()    -> Progress, Progress, ... -> RunSummary
+    check()  -> CheckReport of CheckedTable
+    status() -> TableStatus of each table
+    epochs() -> PublishedEpoch, newest first
+
+Field names are what `--json` prints: renaming one breaks scripts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from frazil.model.state import TableState
+
+
+class TableAction(StrEnum):
+    CREATE = "create"
+    EXISTS = "exists"
+    ADD_COLUMNS = "add columns"
+
+
+@dataclass(frozen=True, slots=True)
+class TableProgress:
+    """How far one table has come in this run. `epochs` and `rows` count since it started."""
+
+    name: str
+    state: TableState
+    resolved: str | None
+    epochs: int
+    rows: int
+    lag_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`resolved` is the newest position that every table has."""
+
+    tables: tuple[TableProgress, ...]
+    resolved: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """What a run has published. `dropped` counts late changes and duplicates at or below a frontier."""
+
+    epochs: int
+    rows: int
+    deletes: int
+    dropped: int
+    tables: int
+    resolved: str | None
+
+    def __post_init__(self) -> None:
+        if min(self.epochs, self.rows, self.deletes, self.dropped, self.tables) < 0:
+            raise ValueError(f"a run cannot publish less than nothing: {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedColumn:
+    """A column of a target table. `origin` says who told the type: configuration, sql, enriched, table, inferred."""
+
+    name: str
+    type: str
+    source_type: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedTable:
+    """What would become of one source table."""
+
+    source: str
+    target: str
+    action: TableAction
+    columns: tuple[CheckedColumn, ...]
+    key: tuple[str, ...]
+    key_origin: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """`catalog` and `feed` describe what was reached, without secrets; `pin_yaml` pins what was discovered."""
+
+    tables: tuple[CheckedTable, ...]
+    catalog: str
+    feed: str
+    pin_yaml: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatus:
+    """`resolved` and `snapshot_id` are of the newest published epoch; both are None before the first."""
+
+    table: str
+    state: TableState
+    resolved: str | None
+    snapshot_id: int | None
+    lag_seconds: float | None
+    epochs: int | None = None
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.resolved is None and self.snapshot_id is not None:
+            raise ValueError(f"{self.table}: a snapshot of ours has a resolved position")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedEpoch:
+    """One snapshot of one table that this pipeline published."""
+
+    table: str
+    resolved: str
+    snapshot_id: int
+    batch_id: str
+    committed_at: datetime
+    data_files: int
+    delete_files: int
+    rows: int
+    deletes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.committed_at.tzinfo is None:
+            raise ValueError(f"{self.table}: committed_at has no time zone")

@@ -1,0 +1,136 @@
+"""How far each table of a pipeline is, and what is to be done next.
+
+    resolved positions --plan_window--> Window --read, write--> which epochs have files
+                                                                     |
+        published  ...  in flight  ...  tip                          v
+    ----|---------------|---------------|          epochs_to_publish --chain--> (lower, upper) for each commit
+                                        `- the next lower of this table
+
+A table's lower is always its last *published* upper (or the one about to be published), never the upper
+of an epoch that had nothing for it: epochs without changes of a table coalesce into its next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Literal
+
+from frazil.model.epoch import Frontier, Window
+from frazil.model.position import Position, is_before
+
+SnapshotMode = Literal["every-resolved", "latest"]
+
+
+def plan_window(
+    resolved: Sequence[Position], after: Position | None, mode: SnapshotMode, max_epochs: int
+) -> Window | None:
+    """The epochs to read next, or None if nothing is resolved beyond `after`.
+
+    `every-resolved` takes the oldest `max_epochs` positions; `latest` one epoch up to the newest.
+    """
+    ahead = sorted({position for position in resolved if is_before(after, position)}, key=lambda p: p.order)
+    if not ahead:
+        return None
+    return Window(tuple(ahead[-1:] if mode == "latest" else ahead[:max_epochs]))
+
+
+def epochs_to_publish(
+    window: Window, with_files: Collection[Position], tip: Position | None, heartbeat: bool, met_changes: bool = False
+) -> tuple[Position, ...]:
+    """Which epochs of a window one table must publish, in order: those with files, or else perhaps an empty one.
+
+    - A heartbeat that is due, so that lag and frontier stay visible. Not before the table's first change: it would
+      move the frontier past a scan that is still to come (H54).
+    - Changes (`met_changes`) that cancelled each other out in a table that has no frontier yet. Publishing nothing
+      would leave the table without our fence: an older coordinator could still publish rows that are gone again.
+    """
+    uppers = tuple(upper for upper in window.uppers if upper in with_files)
+    if uppers or not is_before(tip, window.upper):
+        return uppers
+    due = met_changes if tip is None else heartbeat
+    return (window.upper,) if due else ()
+
+
+def chain(lower: Position | None, uppers: Iterable[Position]) -> Iterator[tuple[Position | None, Position]]:
+    """The (lower, upper) of each commit of one table: each lower is the upper published just before."""
+    for upper in uppers:
+        yield lower, upper
+        lower = upper
+
+
+def heartbeat_due(last_published_at: datetime | None, now: datetime, interval: timedelta | None) -> bool:
+    """Without an interval there are no heartbeats; without a known last time one is due."""
+    if interval is None:
+        return False
+    return last_published_at is None or now - last_published_at >= interval
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One table of a running pipeline.
+
+    `published` is what the ledger proves, `in_flight` what was handed to the publisher since (oldest first),
+    `read` how far the source was read for this table, `untouched` how far without meeting any change of it.
+    """
+
+    published: Frontier | None = None
+    in_flight: tuple[Frontier, ...] = ()
+    read: Position | None = None
+    untouched: Position | None = None
+
+    def __post_init__(self) -> None:
+        positions = [f.position for f in (*((self.published,) if self.published else ()), *self.in_flight)]
+        for lower, upper in pairwise(positions):
+            if not is_before(lower, upper):
+                raise ValueError(f"an epoch up to {upper} cannot follow one up to {lower}")
+
+    @property
+    def tip(self) -> Frontier | None:
+        """The end of the newest epoch, published or in flight: the next lower."""
+        return self.in_flight[-1] if self.in_flight else self.published
+
+    @property
+    def tip_position(self) -> Position | None:
+        return None if self.tip is None else self.tip.position
+
+    def read_through(self, upper: Position, met_changes: bool = True) -> Progress:
+        """A window was read, and had changes of this table or not."""
+        still_untouched = self.tip is None and self.untouched == self.read and not met_changes
+        return replace(self, read=upper, untouched=upper if still_untouched else self.untouched)
+
+    def handed_over(self, frontier: Frontier) -> Progress:
+        """An epoch was written and waits for its commit."""
+        return replace(self, in_flight=(*self.in_flight, frontier))
+
+    def landed(self, upper: Position) -> Progress:
+        """The oldest epoch in flight is published. Raises ValueError if it is another one: commits of a table
+        happen in order."""
+        if not self.in_flight or self.in_flight[0].position != upper:
+            raise ValueError(f"{upper} landed, but in flight are {[f.position.text for f in self.in_flight]}")
+        return replace(self, published=self.in_flight[0], in_flight=self.in_flight[1:])
+
+    @property
+    def settled(self) -> Position | None:
+        """The position up to which a restart will not need the source for this table again: its frontier, or as long
+        as it has none, how far the source holds no change of it."""
+        return self.untouched if self.published is None else self.published.position
+
+
+def resume_after(tables: Iterable[Progress]) -> Position | None:
+    """Where planning takes up again: behind the table that is furthest back."""
+    return _minimum(progress.tip_position for progress in tables)
+
+
+def acknowledgeable(tables: Iterable[Progress]) -> Position | None:
+    """What the source may forget: the minimum over all tables, never what one of them still needs (H28)."""
+    return _minimum(progress.settled for progress in tables)
+
+
+def _minimum(positions: Iterable[Position | None]) -> Position | None:
+    known = list(positions)
+    if not known or None in known:
+        return None
+    return min((p for p in known if p is not None), key=lambda p: p.order)

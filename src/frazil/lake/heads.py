@@ -1,0 +1,90 @@
+"""A table at one moment, from its metadata.
+
+loadTable --> TableMetadataParser.toJson (one crossing) --> parse_head: ancestry of main, properties, uuid
+                                                                `-- base: the Java handles a commit is made with
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from frazil.errors import CatalogRefused
+from frazil.lake.catalogs import Catalog, iceberg_properties
+from frazil.lake.failures import JAVA_ERRORS, as_error, failure_of
+from frazil.model.ledger import SnapshotFacts, TableHead
+from frazil.model.names import TableName
+
+MAIN = "main"
+_NO_SNAPSHOT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Handles to exactly one state of a table: its Java identifier, the Java Table, and the TableMetadata it had when
+    it was read."""
+
+    identifier: Any
+    table: Any
+    metadata: Any
+
+
+def read_head(catalog: Catalog, table: TableName) -> TableHead:
+    """The table as the catalog has it now.
+
+    Every call loads anew, so that a recreated table shows its new uuid instead of failing a refresh. Raises
+    CatalogUnavailable, CatalogRefused, or TableChanged if the table is gone.
+    """
+    base, metadata = read_metadata(catalog, table)
+    return parse_head(metadata, base)
+
+
+def read_metadata(catalog: Catalog, table: TableName) -> tuple[Base, Mapping[str, Any]]:
+    """The handles and the whole metadata as the specification's JSON. Raises like `read_head`."""
+    try:
+        identifier = catalog.identifier(table)
+        java_table = catalog.java.loadTable(identifier)
+        metadata = java_table.operations().current()
+        text = catalog.iceberg.TableMetadataParser.toJson(metadata)
+    except JAVA_ERRORS as error:
+        failure = failure_of(error, iceberg_properties(catalog.settings))
+        raise as_error(failure, "read the table", catalog.settings.endpoint, table.text) from None
+    return Base(identifier, java_table, metadata), json.loads(text)
+
+
+def parse_head(metadata: Mapping[str, Any], base: Base | None = None) -> TableHead:
+    """Pure: `metadata` is a metadata file's JSON."""
+    by_id = {snapshot["snapshot-id"]: _facts(snapshot) for snapshot in metadata.get("snapshots", ())}
+    ancestry = []
+    seen = set()
+    snapshot_id = _main(metadata)
+    while snapshot_id in by_id:
+        if snapshot_id in seen:
+            raise CatalogRefused(
+                f"the history of table {metadata['table-uuid']} runs in a circle at snapshot {snapshot_id}",
+                hint="the table's metadata is damaged: restore an older metadata file",
+            )
+        seen.add(snapshot_id)
+        ancestry.append(by_id[snapshot_id])
+        snapshot_id = by_id[snapshot_id].parent_id
+    return TableHead(
+        uuid=metadata["table-uuid"], ancestry=tuple(ancestry), properties=metadata.get("properties", {}), base=base
+    )
+
+
+def _main(metadata: Mapping[str, Any]) -> int | None:
+    reference = metadata.get("refs", {}).get(MAIN)
+    current = metadata.get("current-snapshot-id") if reference is None else reference["snapshot-id"]
+    return None if current in (None, _NO_SNAPSHOT) else int(current)
+
+
+def _facts(snapshot: Mapping[str, Any]) -> SnapshotFacts:
+    return SnapshotFacts(
+        snapshot_id=snapshot["snapshot-id"],
+        parent_id=snapshot.get("parent-snapshot-id"),
+        sequence_number=snapshot.get("sequence-number", 0),
+        timestamp_ms=snapshot["timestamp-ms"],
+        summary=snapshot.get("summary", {}),
+    )

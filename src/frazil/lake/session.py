@@ -1,0 +1,123 @@
+"""Opens the Spark session that everything runs in.
+
+    Java found --> jars in the cache --> settings --> one session, quiet, on loopback where it is local
+                                            ^
+              each catalog registered under its name, Iceberg's SQL extensions, UTC, Arrow
+
+A session that exists already (a notebook, `foreachBatch`) is used as it is: catalogs are added to it, and it must have
+been started with Iceberg's jar.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from frazil.errors import ConfigError
+from frazil.lake.catalogs import CatalogSettings, settle, spark_conf
+from frazil.lake.jars import ICEBERG, spark_jars
+from frazil.lake.java import find_java, launcher_home
+
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+DEFAULT_MASTER = "local[*]"
+DEFAULT_DRIVER_MEMORY = "2g"
+_LOOPBACK = "127.0.0.1"
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+
+def open_session(
+    app_name: str,
+    catalogs: Sequence[CatalogSettings] = (),
+    master: str | None = None,
+    extra: Mapping[str, str] | None = None,
+    *,
+    driver_memory: str | None = None,
+    active: SparkSession | None = None,
+) -> SparkSession:
+    """A session with these catalogs. `extra` holds Spark settings and wins over ours.
+
+    Without `active`, a session that already runs in this process is reused too: Spark allows only one. Raises
+    ConfigError if Java is missing or a running session was started without Iceberg.
+    """
+    settled = [settle(catalog) for catalog in catalogs]
+    running = active or SparkSession.getActiveSession()
+    if running is not None or SparkContext._active_spark_context is not None:
+        session = running or SparkSession.builder.getOrCreate()
+        return _add_to(session, settled)
+    conf = {**session_conf(master or DEFAULT_MASTER, settled, driver_memory), **(extra or {})}
+    if is_local(conf["spark.master"]):
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    os.environ["JAVA_HOME"] = str(launcher_home(find_java()))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def session_conf(
+    master: str, catalogs: Sequence[CatalogSettings] = (), driver_memory: str | None = None
+) -> dict[str, str]:
+    """Spark's settings for a new session. The jars are downloaded if they are not in the cache."""
+    logging = f'"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"'
+    conf = {
+        "spark.master": master,
+        "spark.jars": ",".join(map(str, spark_jars())),
+        "spark.sql.extensions": EXTENSIONS,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": _scratch_directory(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": logging,
+    }
+    if is_local(master):
+        conf |= {
+            "spark.driver.host": _LOOPBACK,
+            "spark.driver.bindAddress": _LOOPBACK,
+            "spark.driver.memory": driver_memory or DEFAULT_DRIVER_MEMORY,
+            "spark.executor.extraJavaOptions": logging,
+        }
+    elif driver_memory:
+        conf["spark.driver.memory"] = driver_memory
+    for catalog in catalogs:
+        conf |= spark_conf(catalog)
+    return conf
+
+
+def is_local(master: str) -> bool:
+    """Everything runs on this machine, though `local-cluster` in processes of its own."""
+    return master.startswith("local")
+
+
+def _add_to(session: SparkSession, catalogs: Sequence[CatalogSettings]) -> SparkSession:
+    try:
+        session._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(
+            "org.apache.iceberg.CatalogUtil"
+        )
+    except Exception as error:
+        raise ConfigError(
+            "the running Spark session does not have Iceberg on its class path",
+            hint=f"start it with frazil.lake.session.open_session, or with spark.jars.packages={ICEBERG.coordinate}",
+        ) from error
+    for catalog in catalogs:
+        for key, value in spark_conf(catalog).items():
+            session.conf.set(key, value)
+    return session
+
+
+def _scratch_directory() -> str:
+    """Where Spark would put tables of its own; we make none, but it creates the directory."""
+    directory = tempfile.mkdtemp(prefix="frazil-spark-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory

@@ -1,0 +1,89 @@
+"""Rows of CSV files: values only, in table column order, from feeds with initial_scan='only'.
+
+    1,Alice,NULL  +  columns (id, name, note)  ->  {"id": 1, "name": "Alice", "note": null}
+
+NULL prints without quotes, as the string NULL does: a field NULL is a NULL, except in a column that cannot be
+NULL (a key column, or one that is NOT NULL), where it is the string.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from frazil.errors import BadInput, ConfigError, DoesNotFit
+from frazil.model.columns import Column, TableShape
+from frazil.sources.cockroachdb.exact import Json, quote
+from frazil.sources.cockroachdb.sqltext import json_of
+from frazil.sources.cockroachdb.types import SourceType, parse_source_type
+from frazil.sources.cockroachdb.values import Misfit
+
+FIELD_MAX = 1 << 30
+_NULL = "NULL"
+
+
+def csv_rows(
+    stream: Any, path: str, table: str, shape: TableShape, *, header: bool
+) -> Iterator[tuple[int, dict[str, Json]]]:
+    """Line numbers and rows. Raises BadInput naming file and line."""
+    csv.field_size_limit(FIELD_MAX)
+    lines = csv.reader(io.TextIOWrapper(stream, encoding="utf-8", newline=""), strict=True)
+    columns: Sequence[tuple[Column, SourceType]] | None = None if header else _typed(shape.columns)
+    line = 0
+    try:
+        for record in lines:
+            line, previous = lines.line_num, line
+            if columns is None:
+                columns = _typed(_named(record, shape, table, path))
+            elif record:
+                yield previous + 1, _row(record, columns, shape, f"{path}:{previous + 1}", table)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}:{line + 1}: not a CSV record: {error}", file=path, line=line + 1) from error
+
+
+def _typed(columns: Sequence[Column]) -> list[tuple[Column, SourceType]]:
+    return [(column, parse_source_type(column.source_type)) for column in columns]
+
+
+def _named(names: list[str], shape: TableShape, table: str, path: str) -> list[Column]:
+    found = []
+    for name in names:
+        column = shape.column(name)
+        if column is None:
+            raise ConfigError(
+                f"{path}: the header names the column {name}, which {table} does not have",
+                hint=f"Add it to `columns:` of {table}; CSV files tell no types.",
+                table=table,
+                column=name,
+            )
+        found.append(column)
+    return found
+
+
+def _row(
+    record: list[str], columns: Sequence[tuple[Column, SourceType]], shape: TableShape, place: str, table: str
+) -> dict[str, Json]:
+    if len(record) != len(columns):
+        raise BadInput(
+            f"{place}: {len(record)} fields, but {table} has {len(columns)} columns",
+            hint=f"List all columns of {table} under `columns:` in table order, or create the feed WITH csv_header.",
+            table=table,
+        )
+    row: dict[str, Json] = {}
+    for text, (column, source) in zip(record, columns, strict=True):
+        if text == _NULL and not column.required and column.name not in shape.key:
+            row[column.name] = None
+            continue
+        try:
+            row[column.name] = json_of(text, source)
+        except Misfit as error:
+            raise DoesNotFit(
+                f"{place}: {table}.{column.name} {column.source_type} cannot hold {quote(text[:80])}: {error}",
+                hint=f"Check the order and the types under `columns:` of {table}.",
+                table=table,
+                column=column.name,
+                value=text[:80],
+            ) from error
+    return row

@@ -1,0 +1,213 @@
+"""Keys and payloads of one table to Arrow columns.
+
+    payloads --vectors.columns_of--> columns           (fast: no Python object for a value)
+        `---- TakeExactRoad ----> values.converter --> the same columns, or an error that names the value
+
+Key columns are taken from the canonical keys, and the payload must agree with them: so that the row that is written
+and the delete that removes it later spell their key alike, and a wrongly configured key is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.errors import BadInput, DoesNotFit, UnknownColumn
+from frazil.model import columns as iceberg
+from frazil.model.columns import Column, TableShape
+from frazil.sources.cockroachdb.exact import Json, NotJson, dumps, loads
+from frazil.sources.cockroachdb.keys import EXCERPT, KeyRule
+from frazil.sources.cockroachdb.types import Family, parse_source_type
+from frazil.sources.cockroachdb.values import Converter, Misfit, canonical, converter
+from frazil.sources.cockroachdb.vectors import TakeExactRoad, arrow_type, columns_of, plan
+
+_SLICE = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedTable:
+    name: str
+    shape: TableShape
+
+
+@dataclass(frozen=True, slots=True)
+class FeedDecoder:
+    """`tables` are by the index that travels with changes. Picklable."""
+
+    tables: Mapping[int, DecodedTable]
+
+    def keys(self, table: int, keys: pa.Array) -> pa.RecordBatch:
+        """The key columns of canonical key texts."""
+        known = self.tables[table]
+        columns = known.shape.key_columns
+        arrays = _sliced(keys, None, columns, lambda some, _: _key_columns(known, some))
+        return pa.RecordBatch.from_arrays(arrays, schema=_schema(columns))
+
+    def rows(self, table: int, keys: pa.Array, payloads: pa.Array) -> pa.RecordBatch:
+        """All columns of the table's shape; a column that a payload lacks is NULL.
+
+        Raises UnknownColumn (facts `table`, `columns`), DoesNotFit, or BadInput if key and payload disagree.
+        """
+        known = self.tables[table]
+        columns = known.shape.columns
+        arrays = _sliced(keys, payloads, columns, lambda some, of_them: _row_columns(known, some, of_them))
+        return pa.RecordBatch.from_arrays(arrays, schema=_schema(columns))
+
+
+def exact_columns(table: DecodedTable, columns: Sequence[Column], keys: pa.Array, payloads: pa.Array) -> list[pa.Array]:
+    """The exact road: value by value."""
+    known = {column.name for column in columns}
+    rows: list[dict[str, Json]] = []
+    unknown: set[str] = set()
+    for key, payload in zip(keys.to_pylist(), payloads.to_pylist(), strict=True):
+        row = _parsed(table.name, key, payload)
+        if not row.keys() <= known:
+            unknown.update(name for name, value in row.items() if value is not None and name not in known)
+        rows.append(row)
+    if unknown:
+        raise UnknownColumn(
+            f"{table.name}: changes have columns that the table does not have: {', '.join(sorted(unknown))}",
+            hint="The table's schema must gain them first.",
+            table=table.name,
+            columns=sorted(unknown),
+        )
+    return [_exact_column(table, column, keys, [row.get(column.name) for row in rows]) for column in columns]
+
+
+def _row_columns(table: DecodedTable, keys: pa.Array, payloads: pa.Array) -> list[pa.Array]:
+    columns = table.shape.columns
+    steps = plan(columns)
+    try:
+        if steps is None:
+            raise TakeExactRoad
+        arrays = columns_of(payloads, columns, steps)
+    except TakeExactRoad:
+        arrays = exact_columns(table, columns, keys, payloads)
+    places = {column.name: i for i, column in enumerate(columns)}
+    for column, array in zip(table.shape.key_columns, _key_columns(table, keys), strict=True):
+        place = places[column.name]
+        _agree(table, column, keys, arrays[place], array)
+        arrays[place] = array
+    return arrays
+
+
+def _agree(table: DecodedTable, column: Column, keys: pa.Array, in_row: pa.Array, in_key: pa.Array) -> None:
+    """A row may lack its key column: that of another column family."""
+    differs = pc.fill_null(pc.not_equal(in_row, in_key), False)
+    if pc.any(differs, min_count=0).as_py():
+        at = pc.index(differs, True).as_py()
+        raise BadInput(
+            f"the key of table {table.name} changed: its key {keys[at].as_py()[:EXCERPT]} is not what column "
+            f"{column.name} holds: {in_row[at].as_py()!r}",
+            hint=f"Pin `key: [...]` in the entry of {table.name}: the columns that identify a row, in key order.",
+            table=table.name,
+            key=keys[at].as_py(),
+            column=column.name,
+        )
+
+
+def _key_columns(table: DecodedTable, keys: pa.Array) -> list[pa.Array]:
+    """Key texts become objects {"c0": ..., "c1": ...} and take the same roads as payloads."""
+    columns = tuple(replace(column, name=f"c{i}") for i, column in enumerate(table.shape.key_columns))
+    steps = plan(columns)
+    try:
+        if steps is None:
+            raise TakeExactRoad
+        return columns_of(_key_objects(KeyRule(table.name, columns), keys), columns, steps)
+    except TakeExactRoad:
+        values = [_parsed_key(table.name, key, len(columns)) for key in keys.to_pylist()]
+        named = table.shape.key_columns
+        return [_exact_column(table, column, keys, [row[i] for row in values]) for i, column in enumerate(named)]
+
+
+def _key_objects(rule: KeyRule, keys: pa.Array) -> pa.Array:
+    if len(rule.columns) == 1:
+        inner = pc.utf8_slice_codeunits(keys, 1, -1)
+        return pc.binary_join_element_wise('{"c0": ', inner, "}", "")
+    if rule.by_column is None or not pc.all(pc.match_substring_regex(keys, rule.by_column), min_count=0).as_py():
+        raise TakeExactRoad
+    named = ", ".join(rf'"c{i}": \{i + 1}' for i in range(len(rule.columns)))
+    return pc.replace_substring_regex(keys, rule.by_column, "{" + named + "}")
+
+
+def _sliced(
+    keys: pa.Array,
+    payloads: pa.Array | None,
+    columns: Sequence[Column],
+    decode: Callable[[pa.Array, pa.Array | None], list[pa.Array]],
+) -> list[pa.Array]:
+    keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    payloads = payloads.combine_chunks() if isinstance(payloads, pa.ChunkedArray) else payloads
+    parts = [
+        decode(keys.slice(at, _SLICE), None if payloads is None else payloads.slice(at, _SLICE))
+        for at in range(0, len(keys), _SLICE)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return [pa.array([], arrow_type(column.type)) for column in columns]
+    return [pa.concat_arrays(list(pieces)) for pieces in zip(*parts, strict=True)]
+
+
+def _schema(columns: Sequence[Column]) -> Any:
+    return pa.schema([(column.name, arrow_type(column.type)) for column in columns])
+
+
+def _parsed(table: str, key: str, payload: bytes | None) -> dict[str, Json]:
+    try:
+        row = loads(payload if payload is not None else b"")
+    except NotJson as error:
+        raise BadInput(
+            f"{table}: the row with key {key[:EXCERPT]} is not JSON: {error}",
+            hint="The file that holds this key is damaged: look for it in the feed.",
+            table=table,
+            key=key,
+        ) from error
+    if not isinstance(row, dict):
+        raise BadInput(f"{table}: the row with key {key[:EXCERPT]} is not a JSON object", table=table, key=key)
+    return row
+
+
+def _parsed_key(table: str, key: str, count: int) -> list[Json]:
+    try:
+        values = loads(key)
+    except NotJson:
+        values = None
+    if not isinstance(values, list) or len(values) != count:
+        raise BadInput(f"{table}: {key[:EXCERPT]} is not a key of {count} columns", table=table, key=key)
+    return values
+
+
+def _exact_column(table: DecodedTable, column: Column, keys: pa.Array, values: list[Json]) -> pa.Array:
+    convert = _converter(table.shape, column)
+    to = arrow_type(column.type)
+    try:
+        return pa.array([None if value is None else convert(value) for value in values], to)
+    except (Misfit, pa.ArrowException, OverflowError, UnicodeEncodeError):
+        for key, value in zip(keys, values, strict=True):
+            try:
+                pa.array([None if value is None else convert(value)], to)
+            except (Misfit, pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+                shown = dumps(value)[:EXCERPT]
+                raise DoesNotFit(
+                    f"{table.name}: the row with key {key.as_py()[:EXCERPT]} has {shown} in column {column.name} "
+                    f"{column.source_type} ({column.type}): {error}",
+                    hint=f"Pin `{column.name}` under `columns:` of {table.name} to a type that holds it exactly.",
+                    table=table.name,
+                    key=key.as_py(),
+                    column=column.name,
+                    value=shown,
+                ) from error
+        raise
+
+
+def _converter(shape: TableShape, column: Column) -> Converter:
+    """A key of unbounded decimals is written in its canonical spelling, or a later delete would not find it."""
+    family = parse_source_type(column.source_type).family
+    if column.name in shape.key and family is Family.DECIMAL and column.type == iceberg.STRING:
+        return canonical(column)
+    return converter(column)

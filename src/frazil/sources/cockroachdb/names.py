@@ -1,0 +1,105 @@
+"""File names of a changefeed's cloud storage.
+
+    2020-04-02/202004022058072107140000000000000-56087568dba1e6b8-1-72-00000000-test_table-1.ndjson.gz
+    `partition' `---- stamp: UTC + logical ----' `-- session --' n s  file id   topic     `schema (hex)
+
+    2020-04-04/202004042351304139680000000000000.RESOLVED
+
+The order of a feed is the byte order of full paths: `R-...` sorts before `R.RESOLVED`, so every data file
+that sorts before a resolved file is final once that file exists.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from frazil.errors import BadInput
+from frazil.model.position import Hlc, NotAPosition
+
+_PARTITION = r"(?:\d{4}-\d{2}-\d{2}/(?:\d{2}/)?)?"
+_DATA = re.compile(
+    rf"{_PARTITION}(\d{{33}})-([0-9a-f]{{16}})-(\d+)-(\d+)-([0-9a-f]{{8,}})-(.+)-([0-9a-f]+)"
+    r"\.(ndjson|csv|parquet)(\.gz|\.zst)?"
+)
+_RESOLVED = re.compile(rf"({_PARTITION})([^/]*)\.RESOLVED")
+
+
+class Format(StrEnum):
+    JSON = "ndjson"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+class Compression(StrEnum):
+    NONE = ""
+    GZIP = "gz"
+    ZSTD = "zst"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedFile:
+    """One data file; `path` is relative to the feed's root. One file holds one topic and one schema version."""
+
+    path: str
+    stamp: Hlc
+    session: str
+    topic: str
+    schema_version: int
+    format: Format
+    compression: Compression
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError(f"{self.path}: a file of {self.size} bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedFile:
+    """The promise that no unseen change at or below `stamp` remains; the name alone carries it."""
+
+    path: str
+    stamp: Hlc
+
+
+def parse_name(path: str, size: int = 0) -> FeedFile | ResolvedFile | None:
+    """What a path below the feed's root is; None for a file that is none of the feed's.
+
+    Raises BadInput for a name that claims to be the feed's but carries no timestamp.
+    """
+    path = path.lstrip("/")
+    if match := _RESOLVED.fullmatch(path):
+        return ResolvedFile(path, _stamp(match[2], path))
+    if match := _DATA.fullmatch(path):
+        stamp, session, _node, _sink, _file_id, topic, schema, form, compression = match.groups()
+        return FeedFile(
+            path=path,
+            stamp=_stamp(stamp, path),
+            session=session,
+            topic=topic,
+            schema_version=int(schema, 16),
+            format=Format(form),
+            compression=Compression((compression or "").removeprefix(".")),
+            size=size,
+        )
+    return None
+
+
+def resolved_paths(position: Hlc) -> tuple[str, str, str]:
+    """Where the resolved file of this position lies in a flat, a daily and an hourly feed."""
+    name = f"{position.file_stamp}.RESOLVED"
+    day = f"{name[:4]}-{name[4:6]}-{name[6:8]}"
+    return name, f"{day}/{name}", f"{day}/{name[8:10]}/{name}"
+
+
+def _stamp(digits: str, path: str) -> Hlc:
+    try:
+        return Hlc.from_file_stamp(digits)
+    except NotAPosition as error:
+        raise BadInput(
+            f"{path}: the file name carries no changefeed timestamp: {error}",
+            hint="Remove the file from the feed's prefix if the changefeed did not write it.",
+            file=path,
+        ) from error

@@ -1,0 +1,247 @@
+"""Columns and keys of a table, each from the first place that knows.
+
+    configuration > sql > enriched schema > existing target table > inference        (per column, and for the key)
+
+Inference guesses nothing that a later value could silently contradict:
+
+| all values seen                 | type                                                                           |
+|---------------------------------|--------------------------------------------------------------------------------|
+| whole numbers within 64 bits    | INT8                                                                           |
+| numbers with fraction, exponent | DECIMAL(38, max(10, digits seen)); else FLOAT8 if all survive it; else DECIMAL |
+| true, false                     | BOOL                                                                           |
+| strings                         | STRING, never a timestamp or UUID by looks                                     |
+| objects, arrays, mixtures       | JSONB                                                                          |
+| only NULL                       | no column yet                                                                  |
+
+The key is inferred where exactly one column equals each trailing key element in every row looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from frazil.errors import BadInput, ConfigError
+from frazil.model import columns as iceberg
+from frazil.model.columns import Column, ListOf, Schema, TableShape, Type, same_type
+from frazil.sources.cockroachdb.exact import Json
+from frazil.sources.cockroachdb.profile import ColumnProfile, Kind, Profile
+from frazil.sources.cockroachdb.types import column, parse_source_type
+
+CONFIGURATION, SQL, ENRICHED, TABLE, INFERRED = "configuration", "sql", "enriched", "table", "inferred"
+_SCALE_MIN = 10
+_NUMERIC = {Kind.INT, Kind.NUMBER, Kind.NON_FINITE}
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ENRICHED_BASE = {
+    "int64": "INT8",
+    "int32": "INT4",
+    "int16": "INT2",
+    "float64": "FLOAT8",
+    "double": "FLOAT8",
+    "float32": "FLOAT4",
+    "float": "FLOAT4",
+    "boolean": "BOOL",
+    "bytes": "BYTES",
+    "struct": "TUPLE",
+    "string": "STRING",
+}
+_ENRICHED_NAMED = {
+    "timestamp": "TIMESTAMP",
+    "timestamptz": "TIMESTAMPTZ",
+    "date": "DATE",
+    "time": "TIME",
+    "uuid": "UUID",
+    "json": "JSONB",
+    "jsonb": "JSONB",
+    "geometry": "GEOMETRY",
+    "geography": "GEOGRAPHY",
+    "bytes": "BYTES",
+}
+_DEFAULT_SOURCE = {
+    "boolean": "BOOL",
+    "int": "INT4",
+    "long": "INT8",
+    "float": "FLOAT4",
+    "double": "FLOAT8",
+    "date": "DATE",
+    "time": "TIME",
+    "timestamp": "TIMESTAMP",
+    "timestamptz": "TIMESTAMPTZ",
+    "string": "STRING",
+    "uuid": "UUID",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What one place knows of a table: some columns, and perhaps the key."""
+
+    columns: tuple[Column, ...] = ()
+    key: tuple[str, ...] = ()
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """What the configuration says of a table: source types by column name, and the key."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    key: tuple[str, ...] = ()
+
+
+def resolve_shape(places: Sequence[Knowledge]) -> TableShape | None:
+    """The shape known from these places, the first of them winning; None while columns or key are missing."""
+    best: dict[str, Column] = {}
+    for place in places:
+        for known in place.columns:
+            best.setdefault(known.name, known)
+    key = next(((place.key, place.origin) for place in places if place.key), None)
+    if key is None or not set(key[0]) <= set(best):
+        return None
+    # Types by precedence; the order is the table's own where something knows it, since a pin may name only a few.
+    order: dict[str, None] = {}
+    for place in sorted(places, key=lambda place: place.origin == CONFIGURATION):
+        order.update(dict.fromkeys(known.name for known in place.columns))
+    return TableShape(tuple(best[name] for name in order), key[0], key[1])
+
+
+def configured(pinned: Pinned) -> Knowledge:
+    """Raises ConfigError for a type that does not exist."""
+    columns = tuple(column(name, text, CONFIGURATION) for name, text in pinned.columns.items())
+    return Knowledge(columns, pinned.key, CONFIGURATION)
+
+
+def from_enriched(profile: Profile) -> Knowledge:
+    """Columns from the schema beside an enriched message, and key columns from its key or its source."""
+    parts = {part.get("field"): part for part in (profile.schema or {}).get("fields", ())}
+    row = parts.get("after") or parts.get("before") or {}
+    columns = tuple(
+        column(part["field"], _enriched_type(part), ENRICHED, required=not part.get("optional", True))
+        for part in row.get("fields", ())
+    )
+    in_schema = tuple(part["field"] for part in parts.get("key", {}).get("fields", ()))
+    return Knowledge(columns, in_schema or profile.primary_keys, ENRICHED)
+
+
+def from_target(schema: Schema) -> Knowledge:
+    """A field's doc names its source type if we created it; else the type that Iceberg's stands for."""
+    columns = tuple(Column(f.name, f.type, _source_of(f.type, f.doc), TABLE, f.required) for f in schema)
+    by_id = {f.id: f.name for f in schema}
+    return Knowledge(columns, tuple(by_id[i] for i in schema.identifier_ids if i in by_id), TABLE)
+
+
+def inferred(profile: Profile, table: str) -> Knowledge:
+    """Raises BadInput if the key cannot be told; a profile without keys knows columns only."""
+    columns = tuple(
+        column(name, text, INFERRED)
+        for name, text in ((name, inferred_type(seen)) for name, seen in profile.columns.items())
+        if text is not None
+    )
+    return Knowledge(columns, inferred_key(profile, table), INFERRED)
+
+
+def inferred_type(seen: ColumnProfile) -> str | None:
+    """A source type that holds all values seen; None if all were NULL."""
+    kinds = seen.kinds
+    if not kinds:
+        return None
+    if kinds == {Kind.BOOL}:
+        return "BOOL"
+    if kinds <= {Kind.STRING, Kind.NON_FINITE}:
+        return "STRING"
+    if not kinds <= _NUMERIC:
+        return "JSONB"
+    if kinds == {Kind.INT} and seen.fits_long:
+        return "INT8"
+    scale = max(_SCALE_MIN, seen.scale)
+    if Kind.NON_FINITE not in kinds and seen.digits + scale <= iceberg.DECIMAL_PRECISION_MAX:
+        return f"DECIMAL({iceberg.DECIMAL_PRECISION_MAX},{scale})"
+    return "FLOAT8" if seen.doubles else "DECIMAL"
+
+
+def inferred_key(profile: Profile, table: str) -> tuple[str, ...]:
+    """The key columns in key order, () if no key was seen. Raises BadInput if there are several answers or none."""
+    if profile.key_places is None:
+        return ()
+    key: list[str] = []
+    for place, names in enumerate(profile.key_places, start=1):
+        if not names:
+            break
+        if len(names) > 1:
+            raise BadInput(
+                f"{table}: the key cannot be told from {profile.rows} rows: element {place} from the end equals "
+                f"each of the columns {', '.join(sorted(names))}",
+                hint=f"Set `key: [...]` in the entry of {table}: the primary key columns, in key order.",
+                table=table,
+                candidates=sorted(names),
+            )
+        key.insert(0, next(iter(names)))
+    if not key or len(set(key)) != len(key):
+        raise BadInput(
+            f"{table}: the key cannot be told: no one column equals its last element in all {profile.rows} rows",
+            hint=f"Set `key: [...]` in the entry of {table}: the primary key columns, in key order.",
+            table=table,
+        )
+    return tuple(key)
+
+
+def for_family(knowledge: Knowledge, profile: Profile) -> Knowledge:
+    """One column family holds some of the table's columns; the key is known in all of them."""
+    kept = {*profile.columns, *knowledge.key}
+    return replace(knowledge, columns=tuple(known for known in knowledge.columns if known.name in kept))
+
+
+def pin_block(shapes: Mapping[str, TableShape]) -> str:
+    """YAML to copy into the configuration; comments say where each line comes from."""
+    lines = ["tables:"]
+    for table, shape in shapes.items():
+        key = ", ".join(_yaml(name) for name in shape.key)
+        lines += [f"  - source: {_yaml(table)}", f"    key: [{key}]  # {shape.key_origin}", "    columns:"]
+        lines += [f"      {_yaml(c.name)}: {_yaml_type(c.source_type)}  # {c.origin}" for c in shape.columns]
+    return "\n".join(lines) + "\n"
+
+
+def origins(shape: TableShape) -> Iterable[tuple[str, str, str, str]]:
+    """(column, source type, Iceberg type, origin) for `frazil check`."""
+    return [(c.name, c.source_type, str(c.type), c.origin) for c in shape.columns]
+
+
+def _enriched_type(part: Mapping[str, Json]) -> str:
+    base = str(part.get("type"))
+    name = str(part.get("name") or "").lower().rpartition(".")[2]
+    if base == "array":
+        return _enriched_type(part.get("items") or {"type": "string"}) + "[]"
+    if name == "decimal":
+        parameters = part.get("parameters") or {}
+        if "precision" in parameters:
+            return f"DECIMAL({parameters['precision']},{parameters.get('scale', 0)})"
+        return "DECIMAL"
+    return _ENRICHED_NAMED.get(name) or _ENRICHED_BASE.get(base, "STRING")
+
+
+def _source_of(to: Type, doc: str | None) -> str:
+    if doc:
+        try:
+            if same_type(parse_source_type(doc).type, to):
+                return doc
+        except ConfigError:
+            pass
+    if isinstance(to, ListOf):
+        return _source_of(to.element, None) + "[]"
+    if isinstance(to, iceberg.Decimal):
+        return f"DECIMAL({to.precision},{to.scale})"
+    return _DEFAULT_SOURCE.get(to.name, "BYTES")
+
+
+def _yaml(name: str) -> str:
+    return name if all(_PLAIN.fullmatch(part) for part in name.split(".")) and not _is_word(name) else json.dumps(name)
+
+
+def _yaml_type(text: str) -> str:
+    return text if re.fullmatch(r"[A-Z][A-Z0-9_ ]*(\(\d+(,\s*\d+)?\))?", text) else json.dumps(text)
+
+
+def _is_word(name: str) -> bool:
+    return name.lower() in ("true", "false", "yes", "no", "on", "off", "null", "y", "n")

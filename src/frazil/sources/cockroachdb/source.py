@@ -1,0 +1,301 @@
+"""A changefeed in cloud storage, as a Source: what is resolved, which files a window needs, what to remember.
+
+    open(frontiers) -> poll() -> splits(window) -> [tasks read] -> notes(upper, reports) -> acknowledge(published)
+
+    frontier R0                     R1                              R2
+    -----|-- f1 --- f2(beyond R1) ---|-- f3 -------------------------|
+         window (R0, R1]: f1, f2; notes of R1: [f2], because its newest row lies beyond R1
+         window (R1, R2]: f3 and, carried, f2
+
+A feed that is `complete` (initial_scan='only') has no resolved files: all its files are one epoch, whose position
+is the newest file name's. What was read is remembered in the notes, so that a file that comes later is noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from frazil.errors import SourceLost
+from frazil.model.change import SplitReport
+from frazil.model.columns import Schema, TableShape
+from frazil.model.epoch import Frontier, Window
+from frazil.model.ports import SourceTable, Split
+from frazil.model.position import Hlc, Position, is_before
+from frazil.sources.cockroachdb.decode import DecodedTable, FeedDecoder
+from frazil.sources.cockroachdb.envelope import EnvelopeOptions
+from frazil.sources.cockroachdb.listing import FeedListing, lister_of
+from frazil.sources.cockroachdb.names import FeedFile, parse_name, resolved_paths
+from frazil.sources.cockroachdb.profile import Profile, merged, profile_split
+from frazil.sources.cockroachdb.reader import Assign, FeedReader, TableReading
+from frazil.sources.cockroachdb.shapes import (
+    Knowledge,
+    Pinned,
+    configured,
+    for_family,
+    from_enriched,
+    from_target,
+    inferred,
+    resolve_shape,
+)
+from frazil.sources.cockroachdb.storage import FeedLocation
+
+Describe = Callable[[str], Knowledge | None]
+ProfileOf = Callable[[Sequence[Split]], Profile]
+_PREVIEW_FILES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSettings:
+    """What the configuration says of one source table."""
+
+    pinned: Pinned = field(default_factory=Pinned)
+    options: EnvelopeOptions = field(default_factory=EnvelopeOptions)
+    csv_header: bool = False
+
+
+class CloudFeed:
+    """`describe` asks the source over SQL; `profile` looks at splits, by default here and now, and may be handed
+    in to do it in tasks. `cluster_id` is the incarnation where somebody knows it; else it is the feed's place."""
+
+    def __init__(
+        self,
+        location: FeedLocation,
+        *,
+        tables: Mapping[str, TableSettings] | None = None,
+        complete: bool = False,
+        cluster_id: str | None = None,
+        describe: Describe | None = None,
+        profile: ProfileOf | None = None,
+    ) -> None:
+        self.location = location
+        self.listing = FeedListing(lister_of(location))
+        self._tables = tables or {}
+        self._complete = complete
+        self._cluster_id = cluster_id
+        self._describe = describe
+        self._profile = profile or self.profile
+        self._described: dict[str, Knowledge | None] = {}
+        self._reached: Position | None = None
+        self._present: dict[str, list[FeedFile]] = {}
+        self._is_open = False
+
+    @property
+    def incarnation(self) -> str:
+        return f"cockroachdb:{self._cluster_id or self.location.normalised}"
+
+    def tables(self) -> Sequence[SourceTable]:
+        """The topics met so far. Before `open` this lists the whole feed once."""
+        if not self._is_open and not self.listing.topics:
+            self.listing.survey()
+        return [SourceTable(topic) for topic in sorted(self.listing.topics)]
+
+    def open(self, frontiers: Mapping[str, Frontier | None]) -> None:
+        """Raises SourceLost if a frontier's resolved file, or a file still to be read from, is gone."""
+        self._is_open = True
+        known = {table: frontier for table, frontier in frontiers.items() if frontier is not None}
+        started = all(frontier is not None for frontier in frontiers.values()) and bool(frontiers)
+        positions = sorted({frontier.position for frontier in known.values()}, key=lambda p: p.order)
+        self._reached = positions[0] if started else None
+        if self._complete:
+            self._reread(known)
+            return
+        paths = [self._resolved_path(position) for position in positions]
+        for table, frontier in known.items():
+            self._carried(table, frontier)
+        self.listing.begin(min(paths) if started else "")
+
+    def poll(self) -> tuple[Position, ...]:
+        """Raises SourceUnavailable, or BadInput for a resolved file without timestamp in its name."""
+        resolved: Sequence[Position]
+        if self._complete:
+            files = self.listing.survey()
+            self._present = {}
+            for file in files:
+                self._present.setdefault(file.topic, []).append(file)
+            resolved = [max(file.stamp for file in files)] if files else []
+        else:
+            resolved = self.listing.advance()
+        return tuple(position for position in resolved if is_before(self._reached, position))
+
+    def splits(
+        self, window: Window, frontiers: Mapping[str, Frontier | None], index: Mapping[str, int]
+    ) -> Sequence[Split]:
+        """One split for each file that may hold changes of these tables within the window."""
+        if is_before(self._reached, window.upper):
+            self._reached = window.upper
+        if self._complete:
+            facts = json.dumps({"complete_at": window.upper.text})
+            return [
+                Split(number, file.path, facts, file.size)
+                for table, number in index.items()
+                for file in self._present.get(table, ())
+            ]
+        upper = self._resolved_path(window.upper)
+        found: list[Split] = []
+        for table, number in index.items():
+            frontier = frontiers.get(table)
+            after = self._resolved_path(frontier.position) if frontier else ""
+            files = self.listing.between(table, after, upper)
+            listed = {file.path for file in files}
+            carried = [file for file in self._carried(table, frontier) if file.path not in listed]
+            found += [Split(number, file.path, "{}", file.size) for file in (*carried, *files)]
+        return found
+
+    def notes(self, table: str, upper: Position, reports: Sequence[SplitReport]) -> str:
+        """The table's files that sort before `upper.RESOLVED` and hold rows beyond it, as a JSON list."""
+        own = [report for report in reports if _topic(report.split) == table]
+        if self._complete:
+            return json.dumps(_inventory([report.split for report in own]))
+        border = self._resolved_path(upper)
+        carried = sorted({r.split for r in own if r.split < border and r.newest and is_before(upper, r.newest)})
+        return json.dumps(carried) if carried else ""
+
+    def shapes(
+        self,
+        splits: Sequence[Split],
+        targets: Mapping[str, Schema] | None = None,
+        *,
+        look: bool = False,
+    ) -> Mapping[str, TableShape]:
+        """The tables of these splits. A table of which columns or key are unknown even after looking at its rows is
+        left out. `look` reads the rows anyway: to learn of columns that nobody announced.
+
+        Raises BadInput if the key cannot be told, ConfigError for an impossible pin.
+        """
+        found: dict[str, TableShape] = {}
+        by_table: dict[str, list[Split]] = {}
+        for split in splits:
+            by_table.setdefault(_topic(split.name), []).append(split)
+        for table, own in by_table.items():
+            target = (targets or {}).get(table)
+            told = [configured(self._settings(table).pinned), self._asked(table, again=look)]
+            by_target = from_target(target) if target is not None else Knowledge()
+            is_family = "+" in table
+            shape = resolve_shape([*told, by_target])
+            if shape is None or look or is_family:
+                seen = self._profile(own)
+                told = [for_family(place, seen) for place in told] if is_family else told
+                places = [*told, from_enriched(seen), by_target]
+                key_is_known = any(place.key for place in places)
+                guess = inferred(seen if not key_is_known else _without_key(seen), table)
+                shape = resolve_shape([*places, guess])
+            if shape is not None:
+                found[table] = shape
+        return found
+
+    def preview(self, table: str, target: Schema | None) -> TableShape | None:
+        """What the table looks like judging by a few of its newest files, resolved or not."""
+        own = [file for file in self.listing.survey() if file.topic == table]
+        splits = [Split(0, file.path, "{}", file.size) for file in own[-_PREVIEW_FILES:]]
+        if splits:
+            return self.shapes(splits, {} if target is None else {table: target}, look=True).get(table)
+        places = [configured(self._settings(table).pinned), self._asked(table)]
+        return resolve_shape([*places, from_target(target)] if target is not None else places)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def acknowledge(self, published: Position) -> None:
+        """Drops what is known of files behind `published`; nothing in the feed is touched."""
+        path = self.listing.path_of(_hlc(published))
+        if path is not None:
+            self.listing.forget(path)
+
+    def reader(self, index: Mapping[str, int], shapes: Mapping[str, TableShape], assign: Assign) -> FeedReader:
+        """What tasks read splits with. Raises ConfigError for a key that cannot identify rows."""
+        readings = {number: self._reading(table, shapes[table]) for table, number in index.items() if table in shapes}
+        return FeedReader(self.location, readings, assign)
+
+    def decoder(self, index: Mapping[str, int], shapes: Mapping[str, TableShape]) -> FeedDecoder:
+        return FeedDecoder({n: DecodedTable(table, shapes[table]) for table, n in index.items() if table in shapes})
+
+    def profile(self, splits: Sequence[Split]) -> Profile:
+        """Looks at splits of one table in this process."""
+        return merged(profile_split(self.location, s.name, self._settings(_topic(s.name)).options) for s in splits)
+
+    def _settings(self, table: str) -> TableSettings:
+        return self._tables.get(table) or TableSettings()
+
+    def _reading(self, table: str, shape: TableShape) -> TableReading:
+        settings = self._settings(table)
+        return TableReading(table=table, shape=shape, options=settings.options, csv_header=settings.csv_header)
+
+    def _asked(self, table: str, again: bool = False) -> Knowledge:
+        if self._describe is None:
+            return Knowledge()
+        if again or table not in self._described:
+            self._described[table] = self._describe(table)
+        return self._described[table] or Knowledge()
+
+    def _resolved_path(self, position: Position) -> str:
+        known = self.listing.path_of(_hlc(position))
+        if known is not None:
+            return known
+        for path in resolved_paths(_hlc(position)):
+            if self.location.size(path) is not None:
+                return path
+        raise SourceLost(
+            f"overcompacted: {self.location.normalised} no longer holds the resolved file of {position}, "
+            "where a table was published up to",
+            hint="Files behind the frontier were deleted too early, or the prefix holds another feed now. "
+            "Restore them, or resync the tables.",
+            position=position.text,
+        )
+
+    def _carried(self, table: str, frontier: Frontier | None) -> list[FeedFile]:
+        found = []
+        for path in json.loads(frontier.notes) if frontier and frontier.notes else []:
+            size = self.location.size(path)
+            file = parse_name(path, size or 0)
+            if size is None or not isinstance(file, FeedFile):
+                raise SourceLost(
+                    f"{table}: the file {path} is gone, and it still holds rows beyond the published position "
+                    f"{frontier.position if frontier else ''}",
+                    hint="Restore the file, or resync the table. Delete only files behind the frontier that are not "
+                    "listed in its notes.",
+                    table=table,
+                    file=path,
+                )
+            found.append(file)
+        return found
+
+    def _reread(self, known: Mapping[str, Frontier]) -> None:
+        """A complete feed must not have changed since it was read."""
+        self.listing.begin("")
+        present = self.listing.survey()
+        for table, frontier in known.items():
+            now = _inventory([file.path for file in present if file.topic == table])
+            if frontier.notes and json.loads(frontier.notes) != now:
+                raise SourceLost(
+                    f"{table}: the feed was read as complete, but its files have changed since "
+                    f"({frontier.notes} then, {json.dumps(now)} now)",
+                    hint="Resync the table once the changefeed's job has succeeded.",
+                    table=table,
+                )
+
+
+def _inventory(paths: Sequence[str]) -> dict[str, object]:
+    digest = hashlib.sha256("\n".join(sorted(paths)).encode()).hexdigest()
+    return {"files": len(paths), "digest": digest[:16]}
+
+
+def _topic(path: str) -> str:
+    file = parse_name(path)
+    assert isinstance(file, FeedFile), path
+    return file.topic
+
+
+def _hlc(position: Position) -> Hlc:
+    if not isinstance(position, Hlc):
+        raise SourceLost(
+            f"{position} is no position of CockroachDB",
+            hint="The pipeline's name was used with another kind of source: choose another name.",
+        )
+    return position
+
+
+def _without_key(profile: Profile) -> Profile:
+    return Profile(profile.columns, None, profile.rows, profile.schema, profile.primary_keys)

@@ -1,0 +1,42 @@
+"""Brings an error home from an executor as what it was.
+
+    executor  FrazilError --carried--> RuntimeError("... frazil-error[<base64>]") --> Spark's text of a traceback
+    driver    that text --brought_home--> the same FrazilError, class, hint and facts
+
+Spark gives the driver nothing but text. Base64 has neither line breaks nor brackets, so indenting, quoting and
+nesting of tracebacks leave the marker whole.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import re
+
+from frazil.errors import FrazilError
+
+_MARKER = re.compile(r"frazil-error\[([A-Za-z0-9+/=]+)\]")
+
+
+def carried(error: FrazilError) -> RuntimeError:
+    """An exception whose text holds the whole error, and says it to a person too."""
+    try:
+        data = pickle.dumps(error)
+        pickle.loads(data)
+    except Exception:
+        # A fact that does not pickle must not hide the error that it describes.
+        facts = {name: repr(value) for name, value in error.facts.items()}
+        data = pickle.dumps(type(error)(error.message, hint=error.hint, **facts))
+    return RuntimeError(f"{type(error).__name__}: {error.message} frazil-error[{base64.b64encode(data).decode()}]")
+
+
+def brought_home(text: str) -> FrazilError | None:
+    """The error carried in a text, the last one if there are several; None if there is none or it is damaged."""
+    for marker in reversed(_MARKER.findall(text)):
+        try:
+            error = pickle.loads(base64.b64decode(marker))
+        except Exception:
+            continue
+        if isinstance(error, FrazilError):
+            return error
+    return None

@@ -1,0 +1,138 @@
+"""Folds sorted changes to one net change per key: the last position wins.
+
+    sorted rows     key  position  op           kept
+                    a    10        UPSERT
+                    a    12        UPSERT   ->  a 12 UPSERT
+                    b    11        DELETE
+                    b    11        UPSERT   ->  b 11 UPSERT     at one position an upsert outranks a delete
+                    b    11        UPSERT       (an at-least-once feed's duplicate vanishes the same way)
+
+In a sorted stream the last row of a key is the one whose successor has another key, so one comparison of the
+columns with themselves, shifted by a row, finds all of them. Only the very last row of a chunk has to wait for
+the next chunk: memory holds one chunk, however long the stream or the run of one key is.
+
+A changelog keeps each (key, position), so there the position takes part in the comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.errors import BadInput
+from frazil.model.change import SORT_COLUMNS
+from frazil.workers.travel import TRAVEL, as_travel
+
+# Spark hands over batches of some ten thousand rows. Decoding and writing like larger ones, and a chunk of wide
+# rows must stay small in bytes too.
+CHUNK_ROWS = 1 << 16
+CHUNK_BYTES = 16 << 20
+
+Differs = Callable[[pa.RecordBatch], "np.ndarray[Any, np.dtype[np.bool_]]"]
+
+
+def fold_changes(
+    batches: Iterable[pa.RecordBatch], changelogs: Collection[int] = ()
+) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    """(table, epoch, rows) of TRAVEL batches sorted by SORT_COLUMNS, across their boundaries.
+
+    Consecutive results may belong to one (table, epoch); a pair never comes back after another one. Tables in
+    `changelogs` keep every (key, position). Raises BadInput for a change without a key (H20).
+    """
+    logs = pa.array(sorted(changelogs), pa.int32())
+
+    def differs(rows: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        if rows.column("key").null_count:
+            raise BadInput(
+                "a change arrived without a key",
+                hint="Every change needs a key. See that the source's reader reports rows without one as bad input.",
+                table=rows.column("table")[0].as_py(),
+            )
+        other = _differ(rows, ("table", "epoch", "key"))
+        if len(logs):
+            in_changelog = pc.is_in(rows.column("table"), value_set=logs).to_numpy(zero_copy_only=False)[:-1]
+            if in_changelog.any():
+                other |= in_changelog & _differ(rows, ("major", "minor"))
+        return other
+
+    for rows in keep_last((as_travel(batch) for batch in batches), differs):
+        yield from _runs(rows)
+
+
+def fold_columns(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The last row of each run of equal values in `columns`, for batches in which equal values lie together."""
+    return keep_last(batches, lambda rows: _differ(rows, columns))
+
+
+def keep_last(batches: Iterable[pa.RecordBatch], differs: Differs) -> Iterator[pa.RecordBatch]:
+    """Keeps the rows that differ from their successor, and the last one.
+
+    `differs` tells for each row but the last whether the next one is another. Holds one chunk and one row.
+    """
+    held: pa.RecordBatch | None = None
+    for chunk in _chunks(batches):
+        rows = chunk if held is None else pa.concat_batches([held, chunk])
+        keep = differs(rows)
+        last = rows.num_rows - 1
+        kept = rows.slice(0, last)
+        if not keep.all():
+            kept = kept.filter(pa.array(keep))
+        held = rows.slice(last)
+        if kept.num_rows:
+            yield kept
+    if held is not None:
+        yield held
+
+
+def sort_travel(rows: pa.Table) -> pa.RecordBatch:
+    """A whole table of TRAVEL rows in the order of SORT_COLUMNS, for epochs too small to be worth a shuffle.
+
+    Strings order by their UTF-8 bytes here as in Spark, so both roads fold alike.
+    """
+    whole = rows.combine_chunks().to_batches()
+    if not whole:
+        return pa.RecordBatch.from_pylist([], schema=TRAVEL)
+    batch = as_travel(whole[0])
+    return batch.take(pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in SORT_COLUMNS]))
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Joins small batches until a chunk is worth its overhead."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+
+
+def _differ(rows: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    count = rows.num_rows - 1
+    found = np.zeros(count, dtype=bool)
+    for name in columns:
+        values = rows.column(name)
+        other = pc.not_equal(values.slice(0, count), values.slice(1))
+        if other.null_count:
+            absent = values.is_null()
+            other = pc.coalesce(other, pc.not_equal(absent.slice(0, count), absent.slice(1)))
+        found |= other.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _runs(rows: pa.RecordBatch) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    starts = [0, *(np.flatnonzero(_differ(rows, ("table", "epoch"))) + 1).tolist(), rows.num_rows]
+    for start, end in pairwise(starts):
+        run = rows.slice(start, end - start)
+        yield run.column("table")[0].as_py(), run.column("epoch")[0].as_py(), run

@@ -1,0 +1,196 @@
+"""The Spark job of a window: one for all tables of a pipeline.
+
+    small = False     range(bins) --read--> TRAVEL --shuffle by (table, key), sort--> write --> OUTPUT, collected
+    small = True      range(1)    --read, sort in Arrow, write------------------------------> OUTPUT, collected
+
+Each bin of splits is one partition of the reading stage, filled so that bins weigh about the same; no task is the
+funnel. The shuffle sorts and spills in the JVM, so an epoch of any size needs the memory of a few chunks. Below
+some ten thousand changes the shuffle costs more than the work: then one task does all of it.
+
+This is the only module of the stage that knows Spark.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from frazil.errors import FrazilError, Transient
+from frazil.model.change import SORT_COLUMNS, TRAVEL_DDL, SplitReport
+from frazil.model.files import Message, Resolved
+from frazil.model.ports import Cut, Decoder, Reader, Split
+from frazil.model.position import Position
+from frazil.model.write import WriteJob
+from frazil.workers.crossing import brought_home, carried
+from frazil.workers.fold import sort_travel
+from frazil.workers.task import ColumnChanges, write_changes, write_columns
+from frazil.workers.travel import OUTPUT_DDL, TRAVEL, PositionOf, as_travel, read_output, text_like
+
+BIN_BYTES = 128 << 20
+BINS_PER_CORE = 2
+
+Result = TypeVar("Result")
+ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def run_write_job(
+    spark: SparkSession,
+    splits: Sequence[Split],
+    cuts: Mapping[int, Cut],
+    reader: Reader,
+    decoder: Decoder,
+    job: WriteJob,
+    epochs: tuple[Position, ...],
+    position_of: PositionOf,
+    small: bool,
+) -> tuple[list[Message], list[SplitReport]]:
+    """Reads the splits, writes the files of all tables and epochs, and returns what the tasks reported.
+
+    `cuts` are by table index. A small job is one task whatever `job.shards` says, and its messages say so. Raises
+    the FrazilError that a task met, with its facts, or what Spark raised.
+    """
+    if small:
+        job = replace(job, shards=1)
+    if not splits:
+        return [Resolved(epoch, shard, job.shards) for shard in range(job.shards) for epoch in epochs], []
+    position_text = text_like(epochs[0])
+    bins = fill_bins(splits, 1 if small else _bin_count(spark, splits))
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                for split in bins[number]:
+                    for rows in reader.read(split, cuts[split.table]):
+                        yield as_travel(rows)
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        shard, attempt = _who()
+        return write_changes(batches, job, decoder, shard, attempt, epochs=epochs, position_text=position_text)
+
+    def read_and_write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = sort_travel(pa.Table.from_batches(read(batches), TRAVEL))
+        yield from write(iter([rows]))
+
+    numbers = spark.range(0, len(bins), 1, len(bins))
+    if small:
+        output = numbers.mapInArrow(_crossing(read_and_write), OUTPUT_DDL)
+    else:
+        changes = numbers.mapInArrow(_crossing(read), TRAVEL_DDL)
+        output = (
+            changes.repartition(job.shards, "table", "key")
+            .sortWithinPartitions(*SORT_COLUMNS)
+            .mapInArrow(_crossing(write), OUTPUT_DDL)
+        )
+    messages, reports = read_output(_brought_home(output.collect), position_of)
+    _must_be_whole(messages, job.shards, epochs)
+    return messages, reports
+
+
+def run_columns_job(
+    spark: SparkSession, rows: DataFrame, changes: ColumnChanges, job: WriteJob, epochs: tuple[Position, ...]
+) -> list[Message]:
+    """Writes a DataFrame of typed changes as the one epoch of the job's one table. Raises like `run_write_job`."""
+    (task,) = job.tables
+    key = [_column(name) for name in task.key]
+    order = [*key, *(_column(name) for name in changes.order)]
+    if changes.op is not None:
+        is_delete = _column(changes.op).cast("string").isin(list(changes.delete_values))
+        order.append(F.coalesce(is_delete, F.lit(False)).desc())
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        shard, attempt = _who()
+        return write_columns(batches, job, changes, shard, attempt, epochs=epochs)
+
+    placed = rows.repartition(job.shards, *key)
+    output = (placed.sortWithinPartitions(*order) if order else placed).mapInArrow(_crossing(write), OUTPUT_DDL)
+    messages, _ = read_output(_brought_home(output.collect), _no_reports)
+    _must_be_whole(messages, job.shards, epochs)
+    return messages
+
+
+def run_on_executors(spark: SparkSession, function: Callable[[Split], Result], splits: Sequence[Split]) -> list[Result]:
+    """What `function` returns for each split, computed in tasks, in any order. Raises like `run_write_job`."""
+    bins = fill_bins(splits, _bin_count(spark, splits))
+
+    def apply(numbers: Iterator[int]) -> Iterator[Result]:
+        try:
+            for number in numbers:
+                for split in bins[number]:
+                    yield function(split)
+        except FrazilError as error:
+            raise carried(error) from error
+
+    return _brought_home(spark.sparkContext.parallelize(range(len(bins)), len(bins)).mapPartitions(apply).collect)
+
+
+def fill_bins(splits: Sequence[Split], count: int) -> list[list[Split]]:
+    """The splits in `count` bins of about equal weight: the heaviest first, each into the lightest bin so far."""
+    bins: list[list[Split]] = [[] for _ in range(count)]
+    weights = [(0, number) for number in range(count)]
+    for split in sorted(splits, key=lambda split: (-split.size, split.name)):
+        weight, number = heapq.heappop(weights)
+        bins[number].append(split)
+        # An empty split still costs an open; without this many of them would fall into one bin.
+        heapq.heappush(weights, (weight + max(split.size, 1), number))
+    return bins
+
+
+def _bin_count(spark: SparkSession, splits: Sequence[Split]) -> int:
+    by_size = -(-sum(split.size for split in splits) // BIN_BYTES)
+    cores = int(spark.sparkContext.defaultParallelism)
+    return min(len(splits), max(by_size, cores * BINS_PER_CORE))
+
+
+def _who() -> tuple[int, str]:
+    """Shard and attempt of the running task; Spark never gives an attempt id twice in one application."""
+    context = TaskContext.get()
+    if context is None:
+        raise AssertionError("the body of a task runs inside a Spark task")
+    return context.partitionId(), str(context.taskAttemptId())
+
+
+def _crossing(task: ArrowTask) -> ArrowTask:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from task(batches)
+        except FrazilError as error:
+            raise carried(error) from error
+
+    return run
+
+
+def _brought_home(collect: Callable[[], list[Any]]) -> list[Any]:
+    try:
+        return list(collect())
+    except Exception as error:
+        known = brought_home(str(error))
+        if known is None:
+            raise
+        raise known from error
+
+
+def _must_be_whole(messages: Sequence[Message], shards: int, epochs: Sequence[Position]) -> None:
+    """Every shard has resolved every epoch, or the job's output is not the output of all its tasks."""
+    found = {(m.worker, m.epoch) for m in messages if isinstance(m, Resolved)}
+    missing = [shard for shard in range(shards) for epoch in epochs if (shard, epoch) not in found]
+    if missing:
+        raise Transient(
+            f"shards {sorted(set(missing))} of {shards} did not report",
+            hint="Run again. If it repeats, Spark merges the job's partitions: set spark.sql.adaptive.enabled=false.",
+            shards=sorted(set(missing)),
+        )
+
+
+def _column(name: str) -> Any:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _no_reports(major: int, minor: int) -> Position:
+    raise AssertionError(f"a job over columns has no split reports, yet one came at {major}.{minor}")

@@ -1,0 +1,231 @@
+"""Writes rows into Parquet files of a bounded size, and says of each what a manifest must know.
+
+    write(batch) --> waiting rows --enough for a row group--> open file --target size reached--> ClosedFile
+                                                               |  hash, size: of the bytes on their way
+                                                               `- metrics: of the rows on their way
+    close() --> what waits, footer, sync, close --> all ClosedFiles
+    abandon() --> handles released; nothing is reported, nothing is removed
+
+At most one row group of rows waits in memory. A file counts only after its footer is synced: an error before
+that raises, and the path is never reported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from frazil.errors import FrazilError
+from frazil.model.columns import Field
+from frazil.model.files import ColumnMetrics
+from frazil.model.write import ParquetSettings
+from frazil.workers.arrow_types import arrow_schema, leaf, leaf_path
+from frazil.workers.metrics import FileMetrics, has_order, split_offsets
+from frazil.workers.storage import Output, open_output, storage_error
+
+# Arrow bytes that may wait for a row group, whatever the settings say about rows: two writers, of data and of
+# deletes, are open at a time in each task.
+WAITING_BYTES_MAX = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedFile:
+    """A file that is whole and on the disk."""
+
+    path: str
+    records: int
+    size: int
+    digest: str
+    metrics: tuple[ColumnMetrics, ...]
+    split_offsets: tuple[int, ...]
+
+
+class RollingWriter:
+    """Files of one schema; `path_of(n)` names the n-th. No file is made before there is a row for it."""
+
+    def __init__(
+        self,
+        fields: Sequence[Field],
+        path_of: Callable[[int], str],
+        settings: ParquetSettings,
+        storage: Mapping[str, str],
+    ) -> None:
+        self.schema = arrow_schema(fields)
+        self._fields = tuple(fields)
+        self._path_of = path_of
+        self._settings = settings
+        self._storage = storage
+        self._bytes_max = min(WAITING_BYTES_MAX, settings.target_file_bytes)
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._waiting_bytes = 0
+        self._open: _OpenFile | None = None
+        self._closed: list[ClosedFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Takes a batch of exactly `schema`. Raises CatalogRefused or StorageUnavailable naming the path."""
+        rows_max = self._settings.row_group_rows
+        while batch.num_rows:
+            part = batch.slice(0, rows_max - self._waiting_rows)
+            batch = batch.slice(part.num_rows)
+            self._waiting.append(part)
+            self._waiting_rows += part.num_rows
+            self._waiting_bytes += part.nbytes
+            if self._waiting_rows >= rows_max or self._waiting_bytes >= self._bytes_max:
+                self._write_row_group()
+
+    def close(self) -> tuple[ClosedFile, ...]:
+        """All files, the last one completed now."""
+        if self._waiting_rows:
+            self._write_row_group()
+        self._roll()
+        return tuple(self._closed)
+
+    def abandon(self) -> None:
+        """Releases the open file after a failure elsewhere."""
+        self._waiting = []
+        if self._open is not None:
+            self._open.abandon()
+
+    def _write_row_group(self) -> None:
+        rows = pa.Table.from_batches(self._waiting, self.schema)
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        if self._open is None:
+            path = self._path_of(len(self._closed))
+            self._open = _OpenFile(path, self.schema, self._fields, self._settings, self._storage)
+        self._open.write_row_group(rows)
+        if self._open.size >= self._settings.target_file_bytes:
+            self._roll()
+
+    def _roll(self) -> None:
+        if self._open is not None:
+            self._closed.append(self._open.close())
+            self._open = None
+
+
+class _OpenFile:
+    """One Parquet file under way."""
+
+    def __init__(
+        self,
+        path: str,
+        schema: pa.Schema,
+        fields: Sequence[Field],
+        settings: ParquetSettings,
+        storage: Mapping[str, str],
+    ) -> None:
+        self._path = path
+        self._records = 0
+        self._metrics = FileMetrics(fields)
+        self._footers: list[pq.FileMetaData] = []
+        self._sink = _HashingSink(open_output(path, storage))
+        # Statistics and dictionaries serve readers to skip row groups, which they must not do without an order.
+        ordered = [leaf_path(field) for field in fields if has_order(leaf(field)[1])]
+        self._writer = pq.ParquetWriter(
+            pa.PythonFile(self._sink, mode="w"),
+            schema,
+            compression=settings.compression,
+            use_dictionary=ordered if settings.dictionary else False,
+            write_statistics=ordered,
+            data_page_size=settings.page_bytes,
+            # Iceberg prescribes integers for small decimals, and its ids say all that an Arrow schema would.
+            store_decimal_as_integer=True,
+            store_schema=False,
+            metadata_collector=self._footers,
+        )
+
+    @property
+    def size(self) -> int:
+        return self._sink.size
+
+    def write_row_group(self, rows: pa.Table) -> None:
+        self._metrics.observe(rows)
+        self._guarded(lambda: self._writer.write_table(rows, row_group_size=rows.num_rows))
+        self._records += rows.num_rows
+
+    def close(self) -> ClosedFile:
+        if self._sink.closed:
+            raise AssertionError(f"{self._path}: a file that was abandoned cannot be reported")
+        self._guarded(self._writer.close)
+        self._sink.finish()
+        footer = self._footers[0]
+        if footer.num_rows != self._records:
+            raise AssertionError(f"{self._path}: the footer says {footer.num_rows} rows, {self._records} were written")
+        return ClosedFile(
+            path=self._path,
+            records=self._records,
+            size=self._sink.size,
+            digest=self._sink.digest,
+            metrics=self._metrics.finish(footer),
+            split_offsets=split_offsets(footer),
+        )
+
+    def abandon(self) -> None:
+        self._sink.release()
+
+    def _guarded(self, act: Callable[[], Any]) -> None:
+        """Arrow may wrap or replace what the sink raised; the sink's own word counts."""
+        try:
+            act()
+        except FrazilError:
+            self.abandon()
+            raise
+        except OSError as error:
+            self.abandon()
+            raise self._sink.failure or storage_error(error, self._path) from error
+        except BaseException:
+            self.abandon()
+            raise
+
+
+class _HashingSink:
+    """A file-like object for Arrow: hashes and counts what passes.
+
+    After a failure Arrow's destructor still writes a footer: a released sink lets it go nowhere.
+    """
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._hash = hashlib.sha256()
+        self.size = 0
+        self.closed = False
+        self.failure: FrazilError | None = None
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        if self.closed:
+            return len(view)
+        try:
+            self._output.write(view)
+        except FrazilError as error:
+            self.failure = error
+            raise
+        self._hash.update(view)
+        self.size += len(view)
+        return len(view)
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    def close(self) -> None:
+        """Arrow closes what it is given; the file ends with `finish` or `release` only."""
+
+    def finish(self) -> None:
+        try:
+            self._output.sync()
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._output.close()

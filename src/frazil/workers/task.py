@@ -1,0 +1,208 @@
+"""The body of the Spark task that writes: sorted changes in, messages out.
+
+    batches --fold--> (table, epoch, rows) --decode--> TableEpochWriter --close--> FileClosed ...
+                 `--- reports, passed through -------------------------------------> reports
+                                                                 at the very end --> Resolved(R1), Resolved(R2) ...
+
+Rows come sorted by table and epoch, so one writer is open at a time. Resolved closes the task's output: it says
+that every file of the epoch up to there was reported, so it follows all of them, and a task without rows sends it
+too. If anything fails the task raises and reports nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.errors import BadInput, ConfigError
+from frazil.model.change import REPORT_EPOCH, Op
+from frazil.model.files import Resolved
+from frazil.model.ports import Decoder
+from frazil.model.position import Position
+from frazil.model.write import DeleteMode, EpochTarget, TableTask, WriteJob
+from frazil.workers.fold import fold_changes, fold_columns
+from frazil.workers.travel import PositionText, output_batch, report_json
+from frazil.workers.writer import Place, TableEpochWriter
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChanges:
+    """How a DataFrame of typed columns tells its changes: which columns order the versions of a key, which one
+    tells the operation, and which of its values (as text) mean a delete. Anything else is an upsert."""
+
+    order: tuple[str, ...] = ()
+    op: str | None = None
+    delete_values: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.op) != bool(self.delete_values):
+            raise ValueError("an op column and the values that mean a delete belong together")
+
+    @property
+    def serving(self) -> frozenset[str]:
+        """Columns that serve the fold; a table need not have them."""
+        return frozenset(self.order) | ({self.op} if self.op else frozenset())
+
+
+def write_changes(
+    batches: Iterable[pa.RecordBatch],
+    job: WriteJob,
+    decoder: Decoder,
+    shard: int,
+    attempt: str,
+    *,
+    epochs: Sequence[Position],
+    position_text: PositionText,
+) -> Iterator[pa.RecordBatch]:
+    """OUTPUT batches for TRAVEL batches sorted by SORT_COLUMNS.
+
+    `attempt` tells this run of the task from every other one; `epochs` are the uppers of the window, which may be
+    more than any table of the job has. Raises what the decoder and the writer raise.
+    """
+    tables = {task.index: task for task in job.tables}
+    changelogs = [task.index for task in job.tables if task.mode is DeleteMode.APPEND_ONLY]
+    place = Place.of(job, shard, attempt)
+    reports: list[bytes] = []
+    done: set[tuple[int, int]] = set()
+    current: tuple[int, int] | None = None
+    writer: TableEpochWriter | None = None
+    try:
+        for table, epoch, rows in fold_changes(batches, changelogs):
+            if epoch == REPORT_EPOCH:
+                reports.extend(_reports(rows))
+                continue
+            if current != (table, epoch):
+                if writer is not None:
+                    yield output_batch(writer.close())
+                    writer = None
+                if (table, epoch) in done:
+                    raise AssertionError(f"the changes of table {table}, epoch {epoch} did not arrive sorted")
+                current = (table, epoch)
+                done.add(current)
+                task, target = _target(tables, table, epoch)
+                writer = TableEpochWriter(task, target, place)
+            assert writer is not None
+            _write_run(writer, decoder, table, rows, position_text)
+        if writer is not None:
+            yield output_batch(writer.close())
+            writer = None
+    finally:
+        if writer is not None:
+            writer.abandon()
+    yield output_batch(reports=reports)
+    yield _resolved(job, shard, epochs)
+
+
+def write_columns(
+    batches: Iterable[pa.RecordBatch],
+    job: WriteJob,
+    changes: ColumnChanges,
+    shard: int,
+    attempt: str,
+    *,
+    epochs: Sequence[Position],
+) -> Iterator[pa.RecordBatch]:
+    """OUTPUT batches for rows of the job's one table and epoch that are typed already.
+
+    They come sorted by the key columns, then `changes.order`, then deletes before upserts, so that the last row of
+    a key is its net change. A changelog keeps every (key, order); without order columns it keeps every row.
+    Raises BadInput for a null key, and what the writer raises.
+    """
+    (task,) = job.tables
+    (target,) = task.epochs
+    changelog = task.mode is DeleteMode.APPEND_ONLY
+    checked = (_with_keys(batch, task) for batch in batches)
+    if changelog and not changes.order:
+        folded: Iterator[pa.RecordBatch] = checked
+    else:
+        folded = fold_columns(checked, (*task.key, *changes.order) if changelog else task.key)
+    writer = TableEpochWriter(task, target, Place.of(job, shard, attempt), changes.serving)
+    closed = False
+    try:
+        for rows in folded:
+            _write_columns_run(writer, rows, task, target, changes)
+        yield output_batch(writer.close())
+        closed = True
+    finally:
+        if not closed:
+            writer.abandon()
+    yield _resolved(job, shard, epochs)
+
+
+def _write_run(
+    writer: TableEpochWriter, decoder: Decoder, table: int, rows: pa.RecordBatch, position_text: PositionText
+) -> None:
+    upserts, deletes = _partition(rows, pc.equal(rows.column("op"), int(Op.UPSERT)))
+    if upserts.num_rows:
+        decoded = decoder.rows(table, upserts.column("key"), upserts.column("payload"))
+        writer.upserts(decoded, _positions(writer, upserts, position_text))
+    if deletes.num_rows and not writer.drops_deletes:
+        keys = decoder.keys(table, deletes.column("key"))
+        writer.deletes(keys, _positions(writer, deletes, position_text))
+
+
+def _positions(writer: TableEpochWriter, rows: pa.RecordBatch, position_text: PositionText) -> pa.Array | None:
+    return position_text(rows.column("major"), rows.column("minor")) if writer.keeps_log else None
+
+
+def _write_columns_run(
+    writer: TableEpochWriter, rows: pa.RecordBatch, task: TableTask, target: EpochTarget, changes: ColumnChanges
+) -> None:
+    upserts, deletes = rows, rows.slice(0, 0)
+    if changes.op is not None:
+        values = pa.array(changes.delete_values, pa.string())
+        is_delete = pc.is_in(rows.column(changes.op).cast(pa.string()), value_set=values)
+        upserts, deletes = _partition(rows, pc.invert(is_delete))
+    if upserts.num_rows:
+        writer.upserts(upserts, pa.repeat(target.epoch.text, upserts.num_rows))
+    if deletes.num_rows:
+        writer.deletes(deletes.select(list(task.key)), pa.repeat(target.epoch.text, deletes.num_rows))
+
+
+def _partition(rows: pa.RecordBatch, chosen: pa.BooleanArray) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The chosen rows and the others, without a copy where one side is empty."""
+    count = chosen.true_count
+    if count == rows.num_rows:
+        return rows, rows.slice(0, 0)
+    if count == 0:
+        return rows.slice(0, 0), rows
+    return rows.filter(chosen), rows.filter(pc.invert(chosen))
+
+
+def _with_keys(batch: pa.RecordBatch, task: TableTask) -> pa.RecordBatch:
+    for name in task.key:
+        if name not in batch.schema.names:
+            raise ConfigError(
+                f"{task.table}: the DataFrame has no key column {name!r}",
+                hint=f"It has {', '.join(batch.schema.names)}: name the key among these, or select it.",
+                table=task.table.text,
+                column=name,
+            )
+        if batch.column(name).null_count:
+            raise BadInput(
+                f"{task.table}: key column {name!r} is null in {batch.column(name).null_count} rows",
+                hint="A key cannot be null: filter these rows out, or choose other key columns.",
+                table=task.table.text,
+                column=name,
+            )
+    return batch
+
+
+def _target(tables: dict[int, TableTask], table: int, epoch: int) -> tuple[TableTask, EpochTarget]:
+    task = tables.get(table)
+    if task is None or not 0 <= epoch < len(task.epochs):
+        raise AssertionError(f"a reader sent a change of table {table}, epoch {epoch}, which the job does not have")
+    return task, task.epochs[epoch]
+
+
+def _reports(rows: pa.RecordBatch) -> list[bytes]:
+    return [
+        report_json(row["table"], row["key"], row["major"], row["minor"], row["payload"]) for row in rows.to_pylist()
+    ]
+
+
+def _resolved(job: WriteJob, shard: int, epochs: Sequence[Position]) -> pa.RecordBatch:
+    return output_batch([Resolved(epoch, shard, job.shards) for epoch in epochs])

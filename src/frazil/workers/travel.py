@@ -1,0 +1,120 @@
+"""The two Arrow schemas of a write job, and how the driver reads what comes back.
+
+    reader --TRAVEL rows--> shuffle, sort --TRAVEL rows--> worker --OUTPUT rows--> driver
+                                                                   kind 0  a Message, as `wire` writes it
+                                                                   kind 1  a SplitReport, as JSON
+
+A report travels as a row of its own, in epoch -1 (see `model.change`), and passes through the worker untouched,
+so the driver learns what the readers found from the very job that wrote the files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.model import wire
+from frazil.model.change import SplitReport
+from frazil.model.files import Message
+from frazil.model.position import BatchNumber, Hlc, Position
+
+TRAVEL = pa.schema(
+    [
+        ("table", pa.int32()),
+        ("epoch", pa.int32()),
+        ("key", pa.string()),
+        ("major", pa.int64()),
+        ("minor", pa.int64()),
+        ("op", pa.int32()),
+        ("payload", pa.binary()),
+    ]
+)
+OUTPUT = pa.schema([("kind", pa.int32()), ("message", pa.binary())])
+OUTPUT_DDL = "kind int, message binary"
+
+KIND_MESSAGE = 0
+KIND_REPORT = 1
+
+PositionOf = Callable[[int, int], Position]
+PositionText = Callable[[pa.Array, pa.Array], pa.Array]
+
+
+def as_travel(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows with exactly TRAVEL's columns and types, whatever flavour of string Spark chose."""
+    if batch.schema.equals(TRAVEL):
+        return batch
+    arrays = [batch.column(field.name) for field in TRAVEL]
+    return pa.RecordBatch.from_arrays(
+        [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, TRAVEL, strict=True)], schema=TRAVEL
+    )
+
+
+def hlc_text(major: pa.Array, minor: pa.Array) -> pa.Array:
+    """`Hlc.text` of whole columns."""
+    logical = pc.utf8_lpad(pc.cast(minor, pa.string()), width=10, padding="0")
+    return pc.binary_join_element_wise(pc.cast(major, pa.string()), logical, ".")
+
+
+def batch_number_text(major: pa.Array, _minor: pa.Array) -> pa.Array:
+    """`BatchNumber.text` of whole columns."""
+    return pc.binary_join_element_wise("batch", pc.cast(major, pa.string()), ":")
+
+
+def text_like(position: Position) -> PositionText:
+    """The columnar text form of positions of this kind."""
+    match position:
+        case Hlc():
+            return hlc_text
+        case BatchNumber():
+            return batch_number_text
+
+
+def report_json(table: int, split: str, major: int | None, minor: int | None, payload: bytes | None) -> bytes:
+    """One travelling report, as the worker passes it on. No position means that the split held no change."""
+    found = json.loads(payload) if payload else {}
+    newest = None if major is None or major < 0 else [major, minor or 0]
+    report = {
+        "table": table,
+        "split": split,
+        "rows": found.get("rows", 0),
+        "dropped": found.get("dropped", 0),
+        "newest": newest,
+    }
+    return json.dumps(report).encode()
+
+
+def output_batch(messages: Sequence[Message] = (), reports: Sequence[bytes] = ()) -> pa.RecordBatch:
+    """OUTPUT rows: the messages in their order, then the reports."""
+    kinds = [KIND_MESSAGE] * len(messages) + [KIND_REPORT] * len(reports)
+    bodies = [*(wire.encode(message) for message in messages), *reports]
+    return pa.record_batch([pa.array(kinds, pa.int32()), pa.array(bodies, pa.binary())], schema=OUTPUT)
+
+
+def read_output(rows: Iterable[Any], position_of: PositionOf) -> tuple[list[Message], list[SplitReport]]:
+    """Messages and reports of (kind, bytes) rows, each in the order given. Raises `wire.BadMessage` for bytes of
+    another version, ValueError for a kind nobody writes."""
+    messages: list[Message] = []
+    reports: list[SplitReport] = []
+    for kind, body in rows:
+        if kind == KIND_MESSAGE:
+            messages.append(wire.decode(bytes(body)))
+        elif kind == KIND_REPORT:
+            reports.append(_report(json.loads(bytes(body)), position_of))
+        else:
+            raise ValueError(f"a worker's output row has the unknown kind {kind!r}")
+    return messages, reports
+
+
+def _report(facts: dict[str, Any], position_of: PositionOf) -> SplitReport:
+    newest = facts["newest"]
+    return SplitReport(
+        table=facts["table"],
+        split=facts["split"],
+        rows=facts["rows"],
+        dropped=facts["dropped"],
+        newest=None if newest is None else position_of(newest[0], newest[1]),
+    )

@@ -1,0 +1,76 @@
+"""Fixtures of the whole suite: one Spark session with a builtin catalog, and a fresh namespace for each test.
+
+warehouse --> catalog_settings --> spark --> catalog --> tables, lake          once per run
+                                     |
+                 namespace ----------+--> a name no other test uses; tables are `<namespace>.<name>`
+
+rest_uri: Iceberg's REST reference server, started when a test asks for it, stopped at the end of the run
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from servers.rest_server import rest_server
+
+from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog
+from frazil.lake.commits import IcebergLake
+from frazil.lake.session import open_session
+from frazil.lake.tables import Tables
+
+_counter = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the builtin catalog that Spark SQL knows as `frazil`."""
+    return tmp_path_factory.mktemp("warehouse")
+
+
+@pytest.fixture(scope="session")
+def catalog_settings(warehouse: Path) -> CatalogSettings:
+    return CatalogSettings(type=CatalogType.BUILTIN, warehouse=str(warehouse))
+
+
+@pytest.fixture(scope="session")
+def spark(catalog_settings: CatalogSettings) -> Iterator[SparkSession]:
+    """One session for the whole run; `open_session(..., active=spark)` adds further catalogs to it."""
+    session = open_session(
+        "frazil-tests",
+        [catalog_settings],
+        master="local[2]",
+        extra={"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"},
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def catalog(spark: SparkSession, catalog_settings: CatalogSettings) -> Catalog:
+    return open_catalog(spark, catalog_settings)
+
+
+@pytest.fixture(scope="session")
+def tables(catalog: Catalog) -> Tables:
+    return Tables(catalog)
+
+
+@pytest.fixture(scope="session")
+def lake(catalog: Catalog) -> IcebergLake:
+    return IcebergLake(catalog)
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A namespace no other test of this run uses; it is made when the first table is."""
+    return f"ns{next(_counter)}"
+
+
+@pytest.fixture(scope="session")
+def rest_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with rest_server(tmp_path_factory.mktemp("rest")) as uri:
+        yield uri

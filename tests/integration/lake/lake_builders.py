@@ -1,0 +1,106 @@
+"""Real Parquet files and plans for them, with defaults."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from frazil.lake.tables import LoadedTable
+from frazil.model.columns import LONG, STRING, Column, Schema, TableShape, Type
+from frazil.model.commit import CommitPlan
+from frazil.model.files import FileClosed, Kind
+from frazil.model.ledger import Fence, LedgerEntry
+from frazil.model.names import JobId, batch_id, data_path, epoch_prefix, equality_delete_path
+from frazil.model.position import Hlc
+
+SHOP = JobId("shop")
+FENCE = Fence(1, UUID(int=1))
+_ARROW = {LONG: pa.int64(), STRING: pa.string()}
+
+
+def column(name: str, kind: Type = STRING, origin: str = "sql") -> Column:
+    return Column(name, kind, str(kind).upper(), origin)
+
+
+def shape(*more: Column, key: tuple[str, ...] = ("id",)) -> TableShape:
+    return TableShape((column("id", LONG), column("name"), *more), key, "sql")
+
+
+def plan(
+    table: LoadedTable,
+    resolved: int,
+    rows: Mapping[int, str] | None = None,
+    deletes: Sequence[int] = (),
+    *,
+    lower: int | None = None,
+    job: JobId = SHOP,
+    fence: Fence = FENCE,
+    files: int = 1,
+    forget: bool = False,
+) -> CommitPlan:
+    """Writes the files and describes the commit. `files` splits the rows into so many data files."""
+    position = Hlc(resolved)
+    rows = rows or {}
+    ids = sorted(rows)
+    written = [
+        _file(table, position, job, fence, Kind.DATA, {"id": part, "name": [rows[i] for i in part]}, number)
+        for number, part in enumerate(ids[n::files] for n in range(files) if ids[n::files])
+    ]
+    if deletes:
+        written.append(_file(table, position, job, fence, Kind.EQUALITY_DELETE, {"id": list(deletes)}, 0))
+    entry = LedgerEntry(
+        job=job,
+        batch_id=batch_id(job, table.name, position),
+        lower=None if lower is None else Hlc(lower),
+        resolved=position,
+        notes="",
+        fence=fence,
+        incarnation="cluster-1",
+        config_hash="c0ffee",
+        operation="row_delta" if deletes else "append",
+        data_files=len(written) - bool(deletes),
+        delete_files=int(bool(deletes)),
+        rows=len(rows),
+        deletes=len(deletes),
+    )
+    return CommitPlan(entry=entry, files=tuple(written), extra_summary={"crdb.job_id": job.text}, forget=forget)
+
+
+def _file(
+    table: LoadedTable, position: Hlc, job: JobId, fence: Fence, kind: Kind, values: Mapping[str, list], number: int
+) -> FileClosed:
+    prefix = epoch_prefix(table.location, job, position, fence.label)
+    make = data_path if kind is Kind.DATA else equality_delete_path
+    path = make(prefix, 0, uuid4().hex[:8], number)
+    local = Path(path.removeprefix("file:"))
+    local.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(dict(values), schema=arrow_schema(table.schema, tuple(values))), local)
+    content = local.read_bytes()
+    return FileClosed(
+        table=table.name,
+        epoch=position,
+        batch_id=batch_id(job, table.name, position),
+        worker=0,
+        schema_id=table.schema.schema_id,
+        spec_id=0,
+        path=path,
+        kind=kind,
+        records=len(values["id"]),
+        size=len(content),
+        equality_ids=tuple(f.id for f in table.schema.select(("id",))) if kind is Kind.EQUALITY_DELETE else (),
+        digest=hashlib.sha256(content).hexdigest(),
+    )
+
+
+def arrow_schema(schema: Schema, names: tuple[str, ...]) -> pa.Schema:
+    return pa.schema(
+        [
+            pa.field(f.name, _ARROW[f.type], not f.required, metadata={"PARQUET:field_id": str(f.id)})
+            for f in schema.select(names)
+        ]
+    )

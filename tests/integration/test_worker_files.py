@@ -1,0 +1,313 @@
+"""A write job on a real Spark session: what the tasks report, what the files hold, how errors come home."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid5
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from frazil.errors import BadInput, CatalogRefused, DoesNotFit
+from frazil.model import columns as c
+from frazil.model.change import REPORT_EPOCH, TRAVEL_COLUMNS, Op
+from frazil.model.columns import LONG, STRING, Field, Schema
+from frazil.model.files import FileClosed, Kind, Message, Resolved
+from frazil.model.names import TableName
+from frazil.model.ports import Cut, Split
+from frazil.model.position import BatchNumber, Hlc, Position
+from frazil.model.write import DeleteMode, EpochTarget, TableTask, WriteJob
+from frazil.workers.job import run_columns_job, run_write_job
+from frazil.workers.task import ColumnChanges
+from frazil.workers.travel import TRAVEL
+
+pytestmark = pytest.mark.spark
+
+# The executors cannot import a test module.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+R1, R2 = Hlc(100), Hlc(200)
+USERS = Schema(3, (Field(1, "id", LONG, required=True), Field(2, "name", STRING)), identifier_ids=(1,))
+CUT = Cut(None, (R1.order, R2.order))
+
+
+@dataclass(frozen=True)
+class ListReader:
+    """A split's facts are its changes: [key, position, name or null] each. Fails where it is told to."""
+
+    fails_at: str = ""
+
+    def read(self, split: Split, cut: Cut) -> Iterator[pa.RecordBatch]:
+        if split.name == self.fails_at:
+            raise BadInput(f"{split.name}, line 3: no key", hint="mend the file", file=split.name, line=3)
+        rows: list[tuple[Any, ...]] = []
+        newest = -1
+        for key, at, name in json.loads(split.facts):
+            newest = max(newest, at)
+            epoch = next((i for i, upper in enumerate(cut.uppers) if (at, 0) <= upper), None)
+            if epoch is None:
+                continue
+            payload = None if name is None else json.dumps({"id": key, "name": name}).encode()
+            op = Op.DELETE if name is None else Op.UPSERT
+            rows.append((split.table, epoch, f"[{key}]", at, 0, int(op), payload))
+        found = json.dumps({"rows": len(rows), "dropped": 0}).encode()
+        rows.append((split.table, REPORT_EPOCH, split.name, newest, 0, int(Op.REPORT), found))
+        yield pa.RecordBatch.from_pylist([dict(zip(TRAVEL_COLUMNS, row, strict=True)) for row in rows], schema=TRAVEL)
+
+
+@dataclass(frozen=True)
+class UserDecoder:
+    refuses: str = ""
+
+    def keys(self, _table: int, keys: pa.Array) -> pa.RecordBatch:
+        return pa.record_batch({"id": [json.loads(key)[0] for key in keys.to_pylist()]})
+
+    def rows(self, _table: int, _keys: pa.Array, payloads: pa.Array) -> pa.RecordBatch:
+        rows = [json.loads(payload) for payload in payloads.to_pylist()]
+        if self.refuses in [row["name"] for row in rows]:
+            raise DoesNotFit("name does not fit", hint="widen it", column="name", value=self.refuses)
+        return pa.record_batch({"id": [row["id"] for row in rows], "name": [row["name"] for row in rows]})
+
+
+def job(
+    folder: Path | str, *, tables: int = 1, shards: int = 3, attempt: str = "j1", epochs: Sequence[Position] = (R1, R2)
+) -> WriteJob:
+    return WriteJob(
+        tables=tuple(
+            TableTask(
+                index=index,
+                table=TableName.parse(f"shop.t{index}"),
+                schema=USERS,
+                spec_id=0,
+                key=("id",),
+                mode=DeleteMode.EQUALITY,
+                epochs=tuple(
+                    EpochTarget(epoch, uuid5(UUID(int=index), epoch.text), f"{folder}/t{index}/epoch={epoch.text}")
+                    for epoch in epochs
+                ),
+            )
+            for index in range(tables)
+        ),
+        attempt=attempt,
+        shards=shards,
+    )
+
+
+def split(table: int, name: str, changes: list[tuple[int, int, str | None]]) -> Split:
+    facts = json.dumps(changes)
+    return Split(table, name, facts, len(facts))
+
+
+def run(spark: SparkSession, given: WriteJob, splits: list[Split], *, small: bool = False, **roles: Any) -> Any:
+    return run_write_job(
+        spark,
+        splits,
+        {task.index: CUT for task in given.tables},
+        roles.get("reader", ListReader()),
+        roles.get("decoder", UserDecoder()),
+        given,
+        (R1, R2),
+        Hlc,
+        small,
+    )
+
+
+def files(messages: Sequence[Message], kind: Kind) -> list[FileClosed]:
+    return [m for m in messages if isinstance(m, FileClosed) and m.kind is kind]
+
+
+def contents(messages: Sequence[Message], kind: Kind) -> list[tuple[Any, ...]]:
+    return sorted(
+        (file.table.name, file.epoch, *row.values())
+        for file in files(messages, kind)
+        for row in pq.ParquetFile(file.path).read().to_pylist()
+    )
+
+
+def mixed_splits() -> list[Split]:
+    """Two tables; keys over all splits, so that only a shuffle brings their versions together."""
+    return [
+        split(t, f"t{t}-s{s}", [(k, 10 + s * 10 + k % 7, None if (k + s) % 5 == 0 else f"s{s}") for k in range(40)])
+        for t in (0, 1)
+        for s in range(18)
+    ]
+
+
+def model(splits: list[Split]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    newest: dict[tuple[str, Hlc, int], tuple[int, str | None]] = {}
+    for given in splits:
+        for key, at, name in json.loads(given.facts):
+            if at <= R2.wall:
+                place = (f"t{given.table}", R1 if at <= R1.wall else R2, key)
+                newest[place] = max(newest.get(place, (-1, None)), (at, name), key=lambda change: change[0])
+    rows = sorted((*place, name) for place, (_, name) in newest.items() if name is not None)
+    return rows, sorted(newest)
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_both_roads_write_the_net_change_of_every_key(spark: SparkSession, tmp_path: Path, small: bool) -> None:
+    """H2, H34."""
+    splits = mixed_splits()
+    messages, reports = run(spark, job(tmp_path, tables=2), splits, small=small)
+    rows, keys = model(splits)
+    assert contents(messages, Kind.DATA) == rows
+    assert contents(messages, Kind.EQUALITY_DELETE) == keys
+    assert sorted(report.split for report in reports) == sorted(given.name for given in splits)
+    assert {report.newest for report in reports if report.split == "t0-s0"} == {Hlc(16)}
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_every_shard_resolves_every_epoch_after_its_files(spark: SparkSession, tmp_path: Path, small: bool) -> None:
+    """One key means that most shards have no row at all."""
+    messages, _ = run(spark, job(tmp_path, shards=5), [split(0, "s", [(1, 10, "x")])], small=small)
+    shards = 1 if small else 5
+    found = [(m.worker, m.epoch, m.workers) for m in messages if isinstance(m, Resolved)]
+    assert sorted(found) == [(shard, epoch, shards) for shard in range(shards) for epoch in (R1, R2)]
+    by_worker = {w: [type(m) for m in messages if m.worker == w] for w in range(shards)}
+    assert all(kinds[-2:] == [Resolved, Resolved] for kinds in by_worker.values())
+    assert [f.records for f in files(messages, Kind.DATA)] == [1]
+
+
+def test_without_splits_all_shards_resolve(spark: SparkSession, tmp_path: Path) -> None:
+    messages, reports = run(spark, job(tmp_path, shards=2), [])
+    assert messages == [Resolved(epoch, shard, 2) for shard in (0, 1) for epoch in (R1, R2)]
+    assert reports == []
+
+
+def test_a_second_job_writes_other_paths(spark: SparkSession, tmp_path: Path) -> None:
+    """H46."""
+    splits = mixed_splits()
+    first, _ = run(spark, job(tmp_path, attempt="j1"), splits[:18])
+    again, _ = run(spark, job(tmp_path, attempt="j2"), splits[:18])
+    paths = [m.path for m in (*first, *again) if isinstance(m, FileClosed)]
+    assert len(paths) == len(set(paths))
+    assert all(Path(path).exists() for path in paths)
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_a_readers_error_comes_home_as_it_was_raised(spark: SparkSession, tmp_path: Path, small: bool) -> None:
+    """H11."""
+    with pytest.raises(BadInput, match=r"t0-s3, line 3: no key") as caught:
+        run(spark, job(tmp_path, tables=2), mixed_splits(), small=small, reader=ListReader("t0-s3"))
+    assert caught.value.facts == {"file": "t0-s3", "line": 3}
+    assert caught.value.hint == "mend the file"
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_a_decoders_error_comes_home_as_it_was_raised(spark: SparkSession, tmp_path: Path, small: bool) -> None:
+    """H11, H39."""
+    with pytest.raises(DoesNotFit) as caught:
+        run(spark, job(tmp_path), [split(0, "s", [(1, 10, "bad")])], small=small, decoder=UserDecoder("bad"))
+    assert caught.value.facts == {"column": "name", "value": "bad"}
+
+
+def test_a_place_that_cannot_be_written_comes_home_with_its_path(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "t0").write_bytes(b"in the way")
+    with pytest.raises(CatalogRefused, match="t0/epoch=") as caught:
+        run(spark, job(tmp_path), [split(0, "s", [(1, 10, "x")])])
+    assert caught.value.hint
+
+
+def test_an_error_of_somebody_else_stays_what_spark_makes_of_it(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="JSONDecodeError"):
+        run(spark, job(tmp_path), [Split(0, "s", "no json", 1)])
+
+
+def test_a_dataframe_of_changes_folds_like_a_feed(spark: SparkSession, tmp_path: Path) -> None:
+    """At one order value an upsert outranks a delete, whatever partition and place the rows came from."""
+    changes = [(k, f"v{at}", at, "d" if (k + at) % 4 == 0 else "u") for k in range(50) for at in range(6)]
+    changes += [(100, "kept", 1, "u"), (100, None, 1, "d"), (101, None, 1, "d"), (101, "kept", 1, "u")]
+    rows = spark.createDataFrame(changes, "id bigint, name string, seq int, op string").repartition(4, "name")
+    given = job(tmp_path, shards=3, epochs=(BatchNumber(7),))
+    messages = run_columns_job(
+        spark, rows, ColumnChanges(order=("seq",), op="op", delete_values=("d",)), given, (BatchNumber(7),)
+    )
+    expected = {k: "v5" for k in range(50) if (k + 5) % 4} | {100: "kept", 101: "kept"}
+    assert {row[2]: row[3] for row in contents(messages, Kind.DATA)} == expected
+    assert [row[2] for row in contents(messages, Kind.EQUALITY_DELETE)] == [*range(50), 100, 101]
+    assert sorted(m.worker for m in messages if isinstance(m, Resolved)) == [0, 1, 2]
+
+
+def commit(spark: SparkSession, table: str, messages: Sequence[Message]) -> None:
+    """Lands files as the lake does, without any of its decisions."""
+    iceberg = spark._jvm.org.apache.iceberg
+    loaded = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
+    mapper = iceberg.util.JsonUtil.mapper()
+    delta = loaded.newRowDelta()
+    for message in messages:
+        if isinstance(message, FileClosed):
+            entry = iceberg.ContentFileParser.fromJson(
+                mapper.readTree(json.dumps(message.manifest_json())), loaded.specs()
+            )
+            add = delta.addRows if message.kind is Kind.DATA else delta.addDeletes
+            add(entry)
+    delta.commit()
+
+
+def test_iceberg_reads_every_type_and_applies_the_deletes(spark: SparkSession, tmp_path: Path, namespace: str) -> None:
+    table = f"frazil.{namespace}.types"
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS frazil.{namespace}")
+    fields = (
+        Field(1, "u", c.UUID, required=True),
+        Field(2, "n", c.Decimal(12, 2)),
+        Field(3, "big", c.Decimal(30, 3)),
+        Field(4, "day", c.DATE),
+        Field(5, "at", c.TIMESTAMPTZ),
+        Field(6, "local", c.TIMESTAMP),
+        Field(7, "tags", c.ListOf(STRING, 8)),
+        Field(9, "raw", c.BINARY),
+        Field(10, "x", c.DOUBLE),
+    )
+    iceberg = spark._jvm.org.apache.iceberg
+    catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, "frazil")
+    name = iceberg.catalog.TableIdentifier.parse(f"{namespace}.types")
+    created = catalog.createTable(name, iceberg.SchemaParser.fromJson(json.dumps(Schema(0, fields).to_json())))
+    schema = Schema.from_json(json.loads(iceberg.SchemaParser.toJson(created.schema())))
+    changes = spark.sql(
+        """
+        SELECT * FROM VALUES
+          ('f79c3e09-677c-4bbd-a479-3f349cb785e7', 1.50BD, 12345678901234567890123.456BD, date'1969-12-31',
+           timestamp'2024-02-29 12:30:15.123456Z', timestamp_ntz'1900-01-01 00:00:00', array('x', null), X'00FF', 2.5D),
+          ('00000000-0000-0000-0000-000000000003', null, null, null, null, null, null, null, double('NaN'))
+          AS t(u, n, big, day, at, local, tags, raw, x)
+        """
+    )
+    prefix = str(created.location())
+
+    def write(rows: Any, number: int, how: ColumnChanges) -> list[Message]:
+        task = TableTask(
+            index=0,
+            table=TableName.parse(f"{namespace}.types"),
+            schema=schema,
+            spec_id=0,
+            key=("u",),
+            mode=DeleteMode.EQUALITY,
+            epochs=(EpochTarget(BatchNumber(number), UUID(int=number), f"{prefix}/data/b{number}"),),
+        )
+        return run_columns_job(
+            spark, rows, how, WriteJob(tables=(task,), attempt="a", shards=2), (BatchNumber(number),)
+        )
+
+    commit(spark, table, write(changes, 1, ColumnChanges()))
+    written = spark.table(table)
+    assert written.schema["u"].dataType.simpleString() == "string"
+    assert sorted(map(str, written.collect())) == sorted(map(str, changes.select(written.columns).collect()))
+    for key in ("00000000-0000-0000-0000-000000000003", "f79c3e09-677c-4bbd-a479-3f349cb785e7"):
+        # iceberg-java orders uuids as signed numbers; what it is given must not let it skip by that order.
+        assert spark.table(table).where(f"u = '{key}'").count() == 1
+        assert spark.table(table).where(f"u >= '{key}' AND u <= '{key}'").count() == 1
+    assert spark.table(table).where("isnan(x)").count() == 1
+    assert spark.table(table).where("n = 1.50 AND day < date'1970-01-01'").count() == 1
+
+    gone = spark.sql("SELECT 'f79c3e09-677c-4bbd-a479-3f349cb785e7' AS u, 'd' AS op")
+    commit(spark, table, write(gone, 2, ColumnChanges(op="op", delete_values=("d",))))
+    spark.sql(f"REFRESH TABLE {table}")
+    assert [row.u for row in spark.table(table).collect()] == ["00000000-0000-0000-0000-000000000003"]

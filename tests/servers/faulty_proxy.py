@@ -1,0 +1,125 @@
+"""An HTTP proxy before a REST catalog that loses or falsifies the answer of the next commit.
+
+client --POST .../tables/t--> proxy --forwards--> server (the commit takes effect)
+                                |
+    NEXT: DROP       closes the connection, no answer
+          CONFLICT   answers 409
+          BROKEN     answers 500
+          REFUSE     answers 403, and forwards nothing
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Fault(Enum):
+    DROP = "drop"
+    CONFLICT = 409
+    BROKEN = 500
+    REFUSE = 403
+
+
+class FaultyProxy:
+    """`fail_next` arms one fault; `commits` counts the commits that came through."""
+
+    def __init__(self, target: str) -> None:
+        self.commits = 0
+        self._fault: Fault | None = None
+        self._lock = threading.Lock()
+        proxy = self
+
+        class Handler(_Handler):
+            pass
+
+        Handler.proxy, Handler.target = proxy, target
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def fail_next(self, fault: Fault) -> None:
+        self._fault = fault
+
+    def take_fault(self) -> Fault | None:
+        with self._lock:
+            self.commits += 1
+            fault, self._fault = self._fault, None
+        return fault
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@contextmanager
+def faulty_proxy(target: str) -> Iterator[FaultyProxy]:
+    proxy = FaultyProxy(target)
+    proxy.start()
+    try:
+        yield proxy
+    finally:
+        proxy.stop()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    proxy: FaultyProxy
+    target: str
+    protocol_version = "HTTP/1.1"
+
+    def _forward(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        is_commit = self.command == "POST" and "/tables/" in self.path and not self.path.endswith("/metrics")
+        fault = self.proxy.take_fault() if is_commit else None
+        if fault is Fault.REFUSE:
+            self._answer(403, _error(403, "ForbiddenException"))
+            return
+        status, answer = self._ask(body)
+        match fault:
+            case None:
+                self._answer(status, answer)
+            case Fault.DROP:
+                self.close_connection = True
+                self.connection.close()
+            case Fault.CONFLICT:
+                self._answer(409, _error(409, "CommitFailedException"))
+            case Fault.BROKEN:
+                self._answer(500, _error(500, "InternalServerError"))
+
+    do_GET = do_POST = do_DELETE = do_HEAD = _forward
+
+    def _ask(self, body: bytes) -> tuple[int, bytes]:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        request = urllib.request.Request(self.target + self.path, body or None, headers, method=self.command)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(0 if status == 204 else len(body)))
+        self.end_headers()
+        if self.command != "HEAD" and status != 204:
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+def _error(code: int, kind: str) -> bytes:
+    return json.dumps({"error": {"message": "said the proxy", "type": kind, "code": code}}).encode()

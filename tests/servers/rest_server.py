@@ -1,0 +1,80 @@
+"""Iceberg's REST reference server, started for real: a SQLite file and a directory behind HTTP.
+
+    jars (cache, checked) + Spark's own jars --> java RESTCatalogServer --> answers /v1/config --> uri
+
+The server listens on all interfaces and offers no setting for it; the port is free and lives as long as the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+
+from frazil.lake.jars import SQLITE, fetch
+from frazil.lake.java import find_java
+
+_MAIN = "org.apache.iceberg.rest.RESTCatalogServer"
+_START_SECONDS = 120
+_PINNED = Path(__file__).with_suffix(".jars")  # lines of: sha256 coordinate
+# Hadoop, Jackson, Avro and logging come with Spark; its servlet API is too old for this Jetty.
+_FROM_SPARK = ("jackson-", "avro-1", "slf4j-api", "hadoop-client-", "RoaringBitmap", "zstd-jni", "log4j-", "commons-")
+
+
+@contextmanager
+def rest_server(directory: Path) -> Iterator[str]:
+    """Runs a server on this directory and gives its URI."""
+    port = free_port()
+    uri = f"http://127.0.0.1:{port}"
+    environment = {
+        **os.environ,
+        "CATALOG_WAREHOUSE": str(directory),
+        "CATALOG_URI": f"jdbc:sqlite:{directory}/rest.db",
+        "CATALOG_REST_PORT": str(port),
+    }
+    log = (directory / "server.log").open("wb")
+    command = [str(find_java().executable), "-Xmx256m", "-cp", _class_path(), _MAIN]
+    process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        _wait(process, uri, directory / "server.log")
+        yield uri
+    finally:
+        process.terminate()
+        process.wait(30)
+        log.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _class_path() -> str:
+    pinned = (line.split() for line in _PINNED.read_text().splitlines())
+    own = [str(fetch(coordinate, sha256)) for sha256, coordinate in pinned]
+    sqlite = str(fetch(SQLITE.coordinate, SQLITE.sha256))
+    spark = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+    return os.pathsep.join([*own, sqlite, *(str(jar) for jar in spark if jar.name.startswith(_FROM_SPARK))])
+
+
+def _wait(process: subprocess.Popen[bytes], uri: str, log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(f"{uri}/v1/config", timeout=5):
+                return
+        except (OSError, urllib.error.URLError):
+            time.sleep(0.2)
+    raise RuntimeError(f"the REST server did not start:\n{log.read_text()[-3000:]}")

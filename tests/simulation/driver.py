@@ -1,0 +1,217 @@
+"""A coordinator process: the production code from fence to acknowledgement, in one loop.
+
+    take_fence -> start (each table) -> plan_window -> read, write -> EpochBuffer -> chain -> publish -> acknowledge
+                     ^                                                                 |
+                     `--------------------------- re-cut, gave up ---------------------'
+
+Up to three windows are written ahead of the one being published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from frazil import errors
+from frazil.clock import Clock
+from frazil.coordinator import publisher
+from frazil.coordinator.admission import Coordinator
+from frazil.coordinator.buffer import EpochBuffer
+from frazil.coordinator.fence import take_fence
+from frazil.coordinator.publish import AlreadyPublished, GaveUp, Intent, Outcome, Published, Recut, failure, make_intent
+from frazil.coordinator.recovery import Start, newest_generation, start
+from frazil.epochs.cut import cut_of
+from frazil.epochs.progress import (
+    Progress,
+    SnapshotMode,
+    acknowledgeable,
+    chain,
+    epochs_to_publish,
+    heartbeat_due,
+    plan_window,
+    resume_after,
+)
+from frazil.model.change import SplitReport
+from frazil.model.commit import CommitAnswer
+from frazil.model.epoch import Frontier, Window
+from frazil.model.files import Message
+from frazil.model.ledger import TableHead
+from frazil.model.names import JobId, TableName, batch_id, epoch_prefix
+from frazil.model.ports import Arbiter, Lake
+from frazil.model.position import Position
+from frazil.model.write import EpochTarget
+
+from .feed import Change, Feed
+from .workers import TableWork
+
+IN_FLIGHT_MAX = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    job: JobId
+    incarnation: str
+    mode: SnapshotMode
+    max_epochs: int
+    heartbeat: timedelta
+
+
+class Edges(Protocol):
+    """What a process meets of the world."""
+
+    lake: Lake
+    arbiter: Arbiter
+    clock: Clock
+
+    def write(self, work: Sequence[TableWork]) -> tuple[int, list[Message]]: ...
+    def acknowledge(self, position: Position | None, tables: tuple[TableName, ...]) -> None: ...
+    def resumed(self, fence_generation: int) -> None: ...
+    def idle(self) -> None: ...
+    def writes_ahead(self) -> bool: ...
+    def tell(self, what: str) -> None: ...
+
+
+class Process:
+    def __init__(self, settings: Settings, tables: tuple[TableName, ...], feed: Feed, edges: Edges) -> None:
+        self.settings = settings
+        self.tables = tables
+        self.feed = feed
+        self.edges = edges
+        self.index = {table: at for at, table in enumerate(tables)}
+        self.progress: dict[TableName, Progress] = {}
+        self.uuids: dict[TableName, str] = {}
+        self.published_at: dict[TableName, datetime] = {}
+        self.planned: Position | None = None
+        self.written: list[list[Intent]] = []
+
+    def run(self) -> None:
+        """Until the feed has ended and all of it is published. Raises the error it stops with."""
+        floor = max(newest_generation(self.head(table), self.settings.job) for table in self.tables)
+        fence = take_fence(self.settings.job, self.edges.arbiter, self.edges.clock, floor)
+        self.me = Coordinator(
+            job=self.settings.job, fence=fence, incarnation=self.settings.incarnation, config_hash="simulated"
+        )
+        self.edges.tell(f"took fence {fence.label}")
+        self.resume()
+        while True:
+            window = None
+            if len(self.written) < IN_FLIGHT_MAX and (not self.written or self.edges.writes_ahead()):
+                window = plan_window(self.feed.poll(), self.planned, self.settings.mode, self.settings.max_epochs)
+            if window is not None:
+                self.write(window)
+            elif self.written:
+                self.publish(self.written[0])
+            elif self.feed.complete:
+                return
+            else:
+                self.edges.idle()
+
+    def resume(self) -> None:
+        """Goes on from what the ledgers say, whatever was in flight."""
+        self.written.clear()
+        self.edges.resumed(self.me.fence.generation)
+        for table in self.tables:
+            head = self.head(table)
+            match start(head, table, self.me):
+                case Start(frontier, _):
+                    self.uuids[table] = head.uuid
+                    self.progress[table] = Progress(frontier)
+                    self.published_at[table] = self.edges.clock.now()
+                case errors.Terminal() as error:
+                    raise error
+        self.planned = resume_after(self.progress.values())
+        self.edges.tell(f"resumes after {self.planned}")
+
+    def head(self, table: TableName) -> TableHead:
+        while True:
+            try:
+                return self.edges.lake.head(table)
+            except errors.CatalogUnavailable:
+                self.edges.idle()
+
+    def write(self, window: Window) -> None:
+        """Reads a window of all tables, writes its files, and makes the intents to publish them."""
+        work, reports = [], {}
+        empty = {table for table in self.tables if self.progress[table].tip is None and self.is_empty(table)}
+        tips = {table: self.progress[table].tip for table in self.tables}
+        changes: dict[int, list[Change]] = {at: [] for at in self.index.values()}
+        for split in self.feed.splits(window, tips, self.index):
+            rows = self.feed.read(split)
+            changes[split.table] += rows
+            inside = sum(row.position <= window.upper for row in rows)
+            report = SplitReport(split.table, split.name, inside, 0, max(row.position for row in rows))
+            reports.setdefault(split.table, []).append(report)
+        for table in self.tables:
+            targets = tuple(
+                EpochTarget(
+                    upper,
+                    batch_id(self.settings.job, table, upper),
+                    epoch_prefix(f"lake/{table}", self.settings.job, upper, self.me.fence.label),
+                    deletes=at > 0 or table not in empty,
+                )
+                for at, upper in enumerate(window.uppers)
+            )
+            cut = cut_of(window, self.progress[table].tip_position)
+            work.append(TableWork(table, cut, changes[self.index[table]], targets))
+        workers, messages = self.edges.write(work)
+        buffer = EpochBuffer(workers)
+        for message in messages:
+            buffer.take(message)
+        if not buffer.ready(window.upper):
+            raise AssertionError("a finished job left its last epoch unresolved")
+        self.written.append(
+            [
+                intent
+                for table in self.tables
+                for intent in self.intents(table, window, buffer, reports.get(self.index[table], []), table in empty)
+            ]
+        )
+        self.planned = window.upper
+
+    def intents(
+        self, table: TableName, window: Window, buffer: EpochBuffer, reports: Sequence[SplitReport], empty: bool
+    ) -> list[Intent]:
+        met_changes = any(report.rows for report in reports)
+        progress = self.progress[table]
+        lower = progress.tip_position
+        with_files = {upper for upper in window.uppers if buffer.files(table, upper)}
+        heartbeat = heartbeat_due(self.published_at[table], self.edges.clock.now(), self.settings.heartbeat)
+        intents = []
+        uppers = epochs_to_publish(window, with_files, lower, heartbeat, met_changes)
+        for below, upper in chain(lower, uppers):
+            frontier = Frontier(upper, self.feed.notes(upper, reports))
+            files = buffer.files(table, upper)
+            requires_empty = empty and upper == window.uppers[0]
+            intents.append(make_intent(self.me, table, self.uuids[table], below, frontier, files, requires_empty))
+            progress = progress.handed_over(frontier)
+        self.progress[table] = progress.read_through(window.upper, met_changes)
+        return intents
+
+    def is_empty(self, table: TableName) -> bool:
+        return self.head(table).snapshot_id is None
+
+    def publish(self, intents: list[Intent]) -> None:
+        for intent in intents:
+            outcome = publisher.publish(intent, self.edges.lake, self.edges.clock, self)
+            match outcome:
+                case Published() | AlreadyPublished():
+                    self.progress[intent.table] = self.progress[intent.table].landed(intent.upper)
+                    self.published_at[intent.table] = self.edges.clock.now()
+                case Recut() | GaveUp():
+                    return self.resume()
+                case _:
+                    error = failure(outcome, intent)
+                    assert error is not None
+                    raise error
+        self.written.pop(0)
+        return self.edges.acknowledge(acknowledgeable(self.progress.values()), self.tables)
+
+    # What the production port `Observer` is told.
+
+    def answered(self, intent: Intent, answer: CommitAnswer, seconds: float) -> None:
+        self.edges.tell(f"{intent.table} ({intent.lower}, {intent.upper}]: {answer}")
+
+    def finished(self, intent: Intent, outcome: Outcome) -> None:
+        self.edges.tell(f"{intent.table} up to {intent.upper}: {type(outcome).__name__}")

@@ -1,0 +1,107 @@
+"""Broken variants of the protocol, each planted once so that a test can see the simulation find it.
+
+The production code is not edited: a decision is replaced for the time of a run, or an edge misbehaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from unittest.mock import patch
+
+from frazil.coordinator import admission, publish, publisher
+from frazil.coordinator.admission import Admitted
+from frazil.coordinator.frontier import At, Fresh
+from frazil.coordinator.publish import Answer, Committing, Intent, NeedHead, Published, State
+from frazil.model.commit import Unknown
+from frazil.model.ledger import Fence, TableHead
+from frazil.model.names import JobId
+
+from . import driver
+from .world import SOUND, Planted
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """A fault, and how to make it for the time of a `with`."""
+
+    hazard: str
+    what: str
+    edges: Planted = SOUND
+    replaced: tuple[object, str, Callable[..., object]] | None = None
+
+    @contextmanager
+    def planted(self) -> Iterator[Planted]:
+        if self.replaced is None:
+            yield self.edges
+        else:
+            with patch.object(*self.replaced):
+                yield self.edges
+
+
+def _commit_anyway(state: NeedHead, head: TableHead, admitted: Admitted, intent: Intent) -> State:
+    return Committing(state.attempt, head, state.in_doubt)
+
+
+def _unknown_is_success(state: State, answer: Answer, intent: Intent) -> State:
+    if isinstance(state, Committing) and isinstance(answer, Unknown):
+        return Published(0)
+    return publish.advance(state, answer, intent)
+
+
+def _nobody_outranks(theirs: Fence, ours: Fence) -> bool:
+    return False
+
+
+def _generation_alone(theirs: Fence, ours: Fence) -> bool:
+    return theirs.generation > ours.generation
+
+
+def _summaries_alone(head: TableHead, job: JobId) -> Fresh | At:
+    entry = head.newest(job)
+    return Fresh() if entry is None else At(entry)
+
+
+def _property_alone(head: TableHead, job: JobId) -> Fresh | At:
+    entry = head.mirror(job)
+    return Fresh() if entry is None else At(entry)
+
+
+def _without_empty_epochs(
+    window: object, with_files: object, tip: object, heartbeat: bool, met_changes: bool
+) -> object:
+    return _epochs_to_publish(window, with_files, tip, heartbeat, False)  # type: ignore[arg-type]
+
+
+_epochs_to_publish = driver.epochs_to_publish
+
+PLANTS = {
+    "no-frontier-check": Plant(
+        "H6, H8",
+        "every epoch is committed, whatever the table holds",
+        replaced=(publish, "_compare_and_set", _commit_anyway),
+    ),
+    "no-fence": Plant("H12", "older coordinators go on", replaced=(admission, "outranks", _nobody_outranks)),
+    "fence-without-owner": Plant(
+        "H45", "two coordinators of one generation go on", replaced=(admission, "outranks", _generation_alone)
+    ),
+    "unknown-is-success": Plant(
+        "H6", "an unanswered commit counts as landed", replaced=(publisher, "advance", _unknown_is_success)
+    ),
+    "no-compare-and-set": Plant(
+        "H47", "the catalog lands a commit on a stale base", edges=Planted(catalog_checks_base=False)
+    ),
+    "path-reuse": Plant("H46", "a second attempt writes the paths of the first", edges=Planted(paths_are_reused=True)),
+    "summaries-alone": Plant(
+        "H3", "the frontier is read from summaries alone", replaced=(admission, "read_frontier", _summaries_alone)
+    ),
+    "property-alone": Plant(
+        "H4", "the frontier is read from the property alone", replaced=(admission, "read_frontier", _property_alone)
+    ),
+    "cancelled-changes-unpublished": Plant(
+        "H28",
+        "a first epoch whose changes cancel out leaves no mark",
+        replaced=(driver, "epochs_to_publish", _without_empty_epochs),
+    ),
+}

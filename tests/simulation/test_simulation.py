@@ -1,0 +1,67 @@
+"""Seeded worlds of real protocol code: whatever happens, every epoch is published exactly once (see docs/simulation.md)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from .world import simulate
+
+SEEDS = 2000
+CHUNK = 250
+CHUNKS = [
+    pytest.param(first, marks=[] if first == 0 else pytest.mark.slow, id=f"seeds-{first}-to-{first + CHUNK - 1}")
+    for first in range(0, SEEDS, CHUNK)
+]
+MUST_HAPPEN = (
+    "Published",
+    "AlreadyPublished",
+    "Recut",
+    "Fenced",
+    "Stopped",
+    "GaveUp",
+    "heartbeat at",
+    "append at",
+    "row_delta at",
+    "rewind at",
+    "forget at",
+    "was rolled back",
+    "created again",
+    "no rewind",
+    "arrives late",
+    "dies (crash before)",
+    "dies (crash after)",
+    "compacts",
+    "expires",
+)
+
+
+@pytest.mark.parametrize("first", CHUNKS)
+def test_every_epoch_is_published_exactly_once_whatever_happens(first: int) -> None:
+    """H3 to H13, H15, H28, H43 to H47: crashes, replays, lost and late answers, 409 after effect, zombies, equal
+    fences, foreign commits, compaction, expiry, rollback and recreation."""
+    for seed in range(first, first + CHUNK):
+        assert simulate(seed).rested
+
+
+def test_a_seed_tells_the_same_story_twice() -> None:
+    def story(seed: int) -> list[str]:
+        lines: list[str] = []
+        simulate(seed, lines.append)
+        return lines
+
+    assert all(story(seed) == story(seed) for seed in range(5))
+    assert story(1) != story(2)
+
+
+def test_everything_that_can_go_wrong_does() -> None:
+    """A simulation in which nothing happens would pass as well."""
+    seen: Counter[str] = Counter()
+
+    def count(line: str) -> None:
+        seen.update(what for what in MUST_HAPPEN if what in line)
+
+    for seed in range(CHUNK):
+        simulate(seed, count)
+    assert not [what for what in MUST_HAPPEN if not seen[what]]

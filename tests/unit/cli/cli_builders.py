@@ -1,0 +1,149 @@
+"""A pipeline of the real shape at the seam of the command line, without Spark behind it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+
+from click.testing import CliRunner, Result
+
+from frazil.cli.main import cli
+from frazil.cli.seam import Session
+from frazil.config.model import PipelineConfig
+from frazil.daemon.results import (
+    CheckedColumn,
+    CheckedTable,
+    CheckReport,
+    Progress,
+    PublishedEpoch,
+    RunSummary,
+    TableAction,
+    TableProgress,
+    TableStatus,
+)
+from frazil.model.state import TableState
+
+CONFIG = """\
+pipeline: shop
+source:
+  type: cockroachdb
+  feed: s3://feeds/shop
+  options: {aws_secret_access_key: hunter22}
+  schema_from: postgresql://root:pass4word@db:26257/shop
+catalog:
+  type: memory
+tables:
+  - source: shop.public.orders
+    target: analytics.orders
+    key: [id]
+"""
+RESOLVED = "1701102296662969433.0000000001"
+
+
+def status_of(
+    table: str = "analytics.orders", resolved: str | None = RESOLVED, lag: float | None = 1.25
+) -> TableStatus:
+    return TableStatus(
+        table=table, state=TableState.STEADY_STATE, resolved=resolved,
+        snapshot_id=None if resolved is None else 2**62, lag_seconds=lag,
+    )  # fmt: skip
+
+
+def epoch_of(resolved: str = RESOLVED) -> PublishedEpoch:
+    return PublishedEpoch(
+        table="analytics.orders", resolved=resolved, snapshot_id=2**62, batch_id="6d1f", rows=5, deletes=1,
+        committed_at=datetime(2026, 3, 1, 12, 0, 0, 123456, UTC), data_files=2, delete_files=1,
+    )  # fmt: skip
+
+
+def progress_of(epochs: int, lag: float = 0.5) -> Progress:
+    return Progress((TableProgress("analytics.orders", TableState.STEADY_STATE, RESOLVED, epochs, epochs * 10, lag),))
+
+
+@dataclass
+class FakePipeline:
+    """Answers as told. `raises` comes out of every call; `while_running` is called inside run."""
+
+    raises: BaseException | None = None
+    progress: Sequence[Progress] = ()
+    statuses: Sequence[TableStatus] = field(default_factory=lambda: [status_of()])
+    published: Sequence[PublishedEpoch] = field(default_factory=lambda: [epoch_of()])
+    while_running: Callable[[threading.Event], None] = lambda stop: None
+    on_open: Callable[[], None] = lambda: None
+    config: PipelineConfig | None = None
+    calls: list[str] = field(default_factory=list)
+
+    def open(self, config: PipelineConfig) -> FakePipeline:
+        self.config = config
+        return self
+
+    def __enter__(self) -> FakePipeline:
+        self.calls.append("open")
+        self.on_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.calls.append("close")
+
+    def _called(self, name: str) -> None:
+        self.calls.append(name)
+        if self.raises is not None:
+            raise self.raises
+
+    def run(
+        self,
+        once: bool = False,
+        on_progress: Callable[[Progress], None] | None = None,
+        stop: threading.Event | None = None,
+    ) -> RunSummary:
+        self._called(f"run once={once}")
+        assert on_progress is not None
+        assert stop is not None
+        for progress in self.progress:
+            on_progress(progress)
+        self.while_running(stop)
+        return RunSummary(epochs=3, rows=1200, deletes=1, dropped=2, tables=1, resolved=RESOLVED)
+
+    def check(self) -> CheckReport:
+        self._called("check")
+        table = CheckedTable(
+            source="shop.public.orders", target="analytics.orders", action=TableAction.CREATE, key=("id",),
+            key_origin="configuration", notes=("amount was inferred",),
+            columns=(
+                CheckedColumn("id", "long", "INT8", "sql"),
+                CheckedColumn("tags", "list<string>", "STRING[]", "sql"),
+            ),
+        )  # fmt: skip
+        return CheckReport(
+            tables=(table,), catalog="builtin", feed="postgresql://root:pass4word@db/shop", pin_yaml="tables:\n  - a\n"
+        )
+
+    def status(self) -> Sequence[TableStatus]:
+        self._called("status")
+        return self.statuses
+
+    def epochs(self, table: str) -> Sequence[PublishedEpoch]:
+        self._called(f"epochs {table}")
+        return self.published
+
+    def rewind(self, table: str) -> str:
+        self._called(f"rewind {table}")
+        return f"{table} goes on from {RESOLVED}"
+
+
+def frazil(*arguments: str, pipeline: FakePipeline | None = None) -> Result:
+    """Calls the program in this process; stdout and stderr are kept apart."""
+    session = Session(open_pipeline=(pipeline or FakePipeline()).open)
+    return CliRunner().invoke(cli, list(arguments), obj=session)
+
+
+def config_file(directory: Path, text: str = CONFIG) -> str:
+    file = directory / "shop.yaml"
+    file.write_text(text, encoding="utf-8")
+    return str(file)

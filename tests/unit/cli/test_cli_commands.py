@@ -1,0 +1,157 @@
+"""What commands print for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from cli_builders import RESOLVED, FakePipeline, config_file, frazil, progress_of, status_of
+from click.testing import CliRunner
+from rich.console import Console
+
+from frazil.cli.main import cli
+from frazil.cli.run import progress_table
+
+
+def test_run_tells_what_it_published(tmp_path: Path) -> None:
+    pipeline = FakePipeline()
+    result = frazil("run", config_file(tmp_path), pipeline=pipeline)
+    assert result.exit_code == 0
+    assert result.stdout == (
+        "3 epochs published to 1 table: 1,200 rows, 1 delete, 2 duplicate or late changes dropped, "
+        f"resolved at {RESOLVED}\n"
+    )
+    assert pipeline.calls == ["open", "run once=False", "close"]
+
+
+def test_run_once_drains_and_json_is_one_array_and_nothing_else(tmp_path: Path) -> None:
+    pipeline = FakePipeline(progress=[progress_of(1)], while_running=lambda stop: print("a library speaks"))
+    result = frazil("run", config_file(tmp_path), "--once", "--json", pipeline=pipeline)
+    assert json.loads(result.stdout) == [
+        {"epochs": 3, "rows": 1200, "deletes": 1, "dropped": 2, "tables": 1, "resolved": RESOLVED}
+    ]
+    assert pipeline.calls[1] == "run once=True"
+    assert "a library speaks" in result.stderr
+
+
+def test_progress_is_logged_when_something_but_the_lag_changed(tmp_path: Path) -> None:
+    pipeline = FakePipeline(progress=[progress_of(1), progress_of(1, lag=9.0), progress_of(2)])
+    result = frazil("run", config_file(tmp_path), pipeline=pipeline)
+    lines = [line for line in result.stderr.splitlines() if "event=progress" in line]
+    assert len(lines) == 2
+    assert f"table=analytics.orders epoch={RESOLVED} state=STEADY_STATE epochs=2 rows=20 lag_seconds=0.5" in lines[1]
+
+
+def test_logs_can_be_json_and_can_be_less(tmp_path: Path) -> None:
+    pipeline = FakePipeline(progress=[progress_of(1)])
+    result = frazil("run", config_file(tmp_path), "--log-format", "json", pipeline=pipeline)
+    assert json.loads(result.stderr)["table"] == "analytics.orders"
+    assert frazil("run", config_file(tmp_path), "--log-level", "error", pipeline=pipeline).stderr == ""
+
+
+def test_the_live_view_shows_a_line_for_each_table() -> None:
+    console = Console(width=120, record=True, file=None, quiet=False, force_terminal=False)
+    with console.capture() as captured:
+        console.print(progress_table(progress_of(7, lag=200)))
+    assert all(word in captured.get() for word in ("analytics.orders", "STEADY_STATE", "7", "70", "3m 20s", RESOLVED))
+
+
+def test_status_prints_a_table_and_dashes_for_what_is_not_known(tmp_path: Path) -> None:
+    pipeline = FakePipeline(statuses=[status_of(), status_of("analytics.items", None, None)])
+    result = frazil("status", config_file(tmp_path), pipeline=pipeline)
+    lines = {line.split()[0]: line.split() for line in result.stdout.splitlines() if "analytics" in line}
+    assert lines["analytics.orders"] == ["analytics.orders", "STEADY_STATE", RESOLVED, str(2**62), "1.2s", "-", "-"]
+    assert lines["analytics.items"] == ["analytics.items", "STEADY_STATE", "-", "-", "-", "-", "-"]
+
+
+def test_status_json_has_the_promised_fields(tmp_path: Path) -> None:
+    pipeline = FakePipeline(statuses=[status_of(), status_of("analytics.items", None, None)])
+    first, second = json.loads(frazil("status", config_file(tmp_path), "--json", pipeline=pipeline).stdout)
+    assert {name: first[name] for name in ("table", "state", "resolved", "snapshot_id", "lag_seconds")} == {
+        "table": "analytics.orders", "state": "STEADY_STATE", "resolved": RESOLVED, "snapshot_id": 2**62,
+        "lag_seconds": 1.25,
+    }  # fmt: skip
+    assert (second["resolved"], second["snapshot_id"], second["lag_seconds"]) == (None, None, None)
+
+
+def test_status_json_of_no_tables_is_an_empty_array(tmp_path: Path) -> None:
+    result = frazil("status", config_file(tmp_path), "--json", pipeline=FakePipeline(statuses=[]))
+    assert json.loads(result.stdout) == []
+
+
+def test_epochs_json_has_the_promised_fields(tmp_path: Path) -> None:
+    pipeline = FakePipeline()
+    (epoch,) = json.loads(
+        frazil("epochs", config_file(tmp_path), "analytics.orders", "--json", pipeline=pipeline).stdout
+    )
+    assert epoch == {
+        "table": "analytics.orders", "resolved": RESOLVED, "snapshot_id": 2**62, "batch_id": "6d1f",
+        "committed_at": "2026-03-01T12:00:00.123Z", "data_files": 2, "delete_files": 1, "rows": 5, "deletes": 1,
+    }  # fmt: skip
+    assert pipeline.calls == ["open", "epochs analytics.orders", "close"]
+
+
+def test_epochs_prints_whole_positions_into_a_pipe(tmp_path: Path) -> None:
+    result = frazil("epochs", config_file(tmp_path), "analytics.orders")
+    (line,) = [line for line in result.stdout.splitlines() if RESOLVED in line]
+    assert line.split() == [RESOLVED, str(2**62), "2026-03-01T12:00:00.123Z", "2", "1", "5", "1", "6d1f"]
+    assert line == line.rstrip()
+    nothing = frazil("epochs", config_file(tmp_path), "analytics.orders", pipeline=FakePipeline(published=[]))
+    assert nothing.stdout == "nothing published to analytics.orders yet\n"
+
+
+def test_check_shows_types_with_their_origin_and_a_block_to_pin_them(tmp_path: Path) -> None:
+    result = frazil("check", config_file(tmp_path))
+    assert "shop.public.orders -> analytics.orders: create; key: id (from configuration)" in result.stdout
+    assert [line.split() for line in result.stdout.splitlines() if "STRING[]" in line] == [
+        ["tags", "list<string>", "STRING[]", "sql"]
+    ]
+    assert "note: amount was inferred" in result.stdout
+    assert result.stdout.endswith("tables:\n  - a\n")
+    assert "pass4word" not in result.output
+
+
+def test_check_json_is_an_array_of_tables(tmp_path: Path) -> None:
+    (table,) = json.loads(frazil("check", config_file(tmp_path), "--json").stdout)
+    assert (table["target"], table["action"], table["columns"][0]["type"]) == ("analytics.orders", "create", "long")
+
+
+def test_rewind_says_where_it_goes_on_and_does_not_ask_a_script(tmp_path: Path) -> None:
+    pipeline = FakePipeline()
+    result = frazil("rewind", config_file(tmp_path), "analytics.orders", pipeline=pipeline)
+    assert result.stdout == f"analytics.orders goes on from {RESOLVED}\n"
+    assert pipeline.calls == ["open", "rewind analytics.orders", "close"]
+
+
+@pytest.mark.parametrize("command", [["run"], ["check"], ["status"], ["epochs", "t"], ["rewind", "t"]])
+def test_every_command_takes_overrides(tmp_path: Path, command: list[str]) -> None:
+    pipeline = FakePipeline()
+    name, *rest = command
+    result = frazil(
+        name, config_file(tmp_path), *rest, "--set", "heartbeat=7s", "--set", "spark.master=local[1]", pipeline=pipeline
+    )
+    assert result.exit_code == 0, result.output
+    assert pipeline.config is not None
+    assert (pipeline.config.heartbeat, pipeline.config.spark.master) == (7.0, "local[1]")
+
+
+@pytest.mark.parametrize("command", [name for name in cli.commands if name != "demo"])
+def test_help_has_examples_and_exit_codes(command: str) -> None:
+    result = CliRunner().invoke(cli, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"  frazil {command} " in result.output
+    assert "6  a newer run of this pipeline has taken over" in result.output
+
+
+def test_the_program_tells_its_version_and_its_commands_in_the_order_one_meets_them() -> None:
+    assert CliRunner().invoke(cli, ["--version"]).output.startswith("frazil, version 0.")
+    names = [name for name in cli.list_commands(None) if name != "demo"]  # type: ignore[arg-type]
+    assert names == ["run", "check", "status", "epochs", "rewind", "init"]
+
+
+def test_a_command_leaves_no_logging_behind(tmp_path: Path) -> None:
+    before = list(logging.getLogger().handlers)
+    frazil("run", config_file(tmp_path))
+    assert logging.getLogger().handlers == before

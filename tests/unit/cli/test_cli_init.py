@@ -1,0 +1,104 @@
+"""The configuration that init writes, and the reference that is generated."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from cli_builders import frazil
+
+from frazil.cli.main import LateCommand, cli
+from frazil.cli.reference import PAGES, configuration_page, main, metrics_page
+from frazil.config.describe import options_of
+from frazil.config.load import load_config, parse_config
+from frazil.config.model import PipelineConfig
+from frazil.config.settings import Settings
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+
+
+def all_options(model: type[Settings]) -> list[str]:
+    found = []
+    for option in options_of(model):
+        assert option.description, f"{model.__name__}.{option.name} has no description"
+        found.append(option.name)
+        if option.block is not None:
+            found += all_options(option.block)
+    return found
+
+
+@pytest.mark.parametrize("flags", [[], ["--sinkless"]])
+def test_what_init_writes_loads(tmp_path: Path, flags: list[str]) -> None:
+    file = tmp_path / "shop.yaml"
+    result = frazil("init", "--source", "cockroachdb", *flags, "-o", str(file))
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    loaded = load_config(file, environ={})
+    assert loaded.source.sinkless == bool(flags)
+    assert frazil("init", "--source", "cockroachdb", *flags).stdout == file.read_text()
+
+
+@pytest.mark.parametrize("flags", [[], ["--sinkless"]])
+def test_with_every_key_switched_on_it_still_loads_and_says_what_the_defaults_are(flags: list[str]) -> None:
+    text = frazil("init", "--source", "cockroachdb", *flags).stdout
+    bare = parse_config(text, environ={})
+    full = parse_config(re.sub(r"^( *)#(?=\S)", r"\1", text, flags=re.MULTILINE), environ={})
+    for block in ("parquet", "metrics", "limits", "snapshot", "heartbeat", "epoch_interval", "on_error"):
+        assert getattr(full, block) == getattr(bare, block), block
+    assert full.source.options == {"aws_region": "eu-central-1"}
+
+
+def test_every_key_of_the_models_is_in_one_of_the_two_files() -> None:
+    both = "".join(frazil("init", "--source", "cockroachdb", *flags).stdout for flags in ([], ["--sinkless"]))
+    assert [name for name in all_options(PipelineConfig) if not re.search(rf"^[ #-]*{name}:", both, re.MULTILINE)] == []
+
+
+def test_init_does_not_overwrite_a_file_without_being_told_to(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text("precious")
+    result = frazil("init", "--source", "cockroachdb", "-o", str(file))
+    assert result.exit_code == 2
+    assert "already there" in result.stderr
+    assert "--force" in result.stderr
+    assert file.read_text() == "precious"
+    assert frazil("init", "--source", "cockroachdb", "-o", str(file), "--force").exit_code == 0
+    assert file.read_text() != "precious"
+
+
+def test_init_names_a_place_it_cannot_write_to(tmp_path: Path) -> None:
+    result = frazil("init", "--source", "cockroachdb", "-o", str(tmp_path / "no" / "shop.yaml"))
+    assert result.exit_code == 2
+    assert "cannot write" in result.stderr
+
+
+def test_init_lists_the_kinds_of_source_it_knows() -> None:
+    result = frazil("init", "--source", "oracle")
+    assert result.exit_code == 2
+    assert "cockroachdb" in result.stderr
+
+
+def test_every_option_is_in_the_reference_with_type_and_default() -> None:
+    page = configuration_page()
+    for name in all_options(PipelineConfig):
+        assert f"| `{name}` |" in page
+    assert "| `heartbeat` | duration | `10m` |" in page
+    assert "| `target_file_size` | size | `256MB` |" in page
+    assert "| `deletes` | equality \\| append-only | `equality` |" in page
+    assert "| `feed` | path or URL | **required** |" in page
+    assert "iceberg_commit_latency_seconds" in metrics_page()
+
+
+@pytest.mark.parametrize("page", ["configuration.md", "metrics.md", "cli.md"])
+def test_the_committed_reference_equals_the_generated_one(page: str) -> None:
+    assert (REFERENCE / page).read_text(encoding="utf-8") == PAGES[page](), "run: make docs"
+
+
+def test_the_generator_writes_all_pages(tmp_path: Path) -> None:
+    main([str(tmp_path / "out")])
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["cli.md", "configuration.md", "metrics.md"]
+
+
+def test_the_demo_is_listed_without_being_imported() -> None:
+    assert isinstance(cli.commands["demo"], LateCommand)
+    assert "demo" in frazil("--help").output

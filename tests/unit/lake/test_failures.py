@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from frazil.errors import CatalogRefused, CatalogUnavailable, TableChanged
+from frazil.lake.failures import Failure, as_error, commit_answer, failure_of, masked, secrets_in
+from frazil.model.commit import Conflicted, Refused, Unknown
+
+ICEBERG = "org.apache.iceberg.exceptions."
+
+
+def failure(name: str, *causes: str, message: str = "said so") -> Failure:
+    return Failure((name, "java.lang.RuntimeException", "java.lang.Throwable"), causes, message)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        (ICEBERG + "CommitFailedException", Conflicted),
+        (ICEBERG + "ValidationException", Conflicted),
+        (ICEBERG + "NoSuchTableException", Refused),
+        (ICEBERG + "ForbiddenException", Refused),
+        (ICEBERG + "NotAuthorizedException", Refused),
+        (ICEBERG + "CommitStateUnknownException", Unknown),
+        (ICEBERG + "ServiceFailureException", Unknown),
+        (ICEBERG + "ServiceUnavailableException", Unknown),
+        (ICEBERG + "BadRequestException", Unknown),
+        ("org.apache.iceberg.jdbc.UncheckedSQLException", Unknown),
+        ("java.net.SocketTimeoutException", Unknown),
+        ("java.lang.OutOfMemoryError", Unknown),
+        ("somebody.else.CommitFailedException", Unknown),
+    ],
+)
+def test_only_a_closed_list_of_exceptions_proves_anything(name: str, answer: type) -> None:
+    assert isinstance(commit_answer(failure(name)), answer)
+
+
+def test_a_commit_that_failed_on_its_way_to_storage_proves_nothing() -> None:
+    """A rename that threw may have happened."""
+    lost = failure(ICEBERG + "CommitFailedException", "java.io.FileNotFoundException", "java.io.IOException")
+    assert isinstance(commit_answer(lost), Unknown)
+
+
+def test_a_lost_jvm_is_an_unknown_outcome() -> None:
+    """H56"""
+    for error in (Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError("refused"), EOFError()):
+        assert isinstance(commit_answer(failure_of(error)), Unknown)
+
+
+def test_a_refusal_says_what_to_do() -> None:
+    answer = commit_answer(failure(ICEBERG + "NotAuthorizedException"))
+    assert isinstance(answer, Refused)
+    assert "credential" in answer.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "kind"),
+    [
+        (ICEBERG + "NoSuchTableException", "", TableChanged),
+        (ICEBERG + "NoSuchNamespaceException", "", CatalogRefused),
+        (ICEBERG + "ForbiddenException", "", CatalogRefused),
+        ("java.io.UncheckedIOException", "Mkdirs failed to create /x", CatalogRefused),
+        ("org.apache.iceberg.jdbc.UncheckedSQLException", "attempt to write a readonly database", CatalogRefused),
+        ("java.net.ConnectException", "refused", CatalogUnavailable),
+    ],
+)
+def test_other_questions_become_errors_that_say_where(name: str, message: str, kind: type) -> None:
+    error = as_error(failure(name, message=message), "read the table", "http://h:1", "shop.orders")
+    assert isinstance(error, kind)
+    assert "http://h:1" in str(error)
+    assert "shop.orders" in str(error)
+    assert error.hint
+
+
+def test_values_of_secret_properties_are_masked() -> None:
+    secrets = secrets_in({"credential": "id:hunter2", "token": "abcdef", "s3.secret-access-key": "zzzz", "uri": "http"})
+    assert masked("id:hunter2 hunter2 abcdef zzzz http", secrets) == "**** **** **** **** http"

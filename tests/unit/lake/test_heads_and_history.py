@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from frazil.errors import CatalogRefused, ConfigError
+from frazil.lake.heads import parse_head
+from frazil.lake.history import pipelines, published
+from frazil.lake.tables import parse_table
+from frazil.model.ledger import Fence, LedgerEntry
+from frazil.model.names import JobId, TableName
+from frazil.model.position import Hlc
+
+SHOP = JobId("shop")
+
+
+def entry(resolved: int, job: JobId = SHOP) -> LedgerEntry:
+    return LedgerEntry(
+        job=job,
+        batch_id=UUID(int=resolved),
+        lower=None,
+        resolved=Hlc(resolved),
+        notes="",
+        fence=Fence(1, UUID(int=1)),
+        incarnation="c",
+        config_hash="h",
+        operation="append",
+        data_files=1,
+        delete_files=0,
+        rows=1,
+        deletes=0,
+    )
+
+
+def snapshot(number: int, parent: int | None, summary: dict[str, str] | None = None) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "snapshot-id": number,
+        "sequence-number": number,
+        "timestamp-ms": number * 1000,
+        "summary": summary or {"operation": "append"},
+    }
+    return facts if parent is None else {**facts, "parent-snapshot-id": parent}
+
+
+def metadata(*snapshots: dict[str, Any], main: int | None = None, **more: Any) -> dict[str, Any]:
+    refs = {} if main is None else {"main": {"snapshot-id": main, "type": "branch"}}
+    return {"table-uuid": "u", "snapshots": list(snapshots), "refs": refs, "properties": {}, **more}
+
+
+def test_the_ancestry_runs_from_main_and_leaves_side_branches_out() -> None:
+    """H5"""
+    head = parse_head(metadata(snapshot(1, None), snapshot(2, 1), snapshot(3, 1), snapshot(4, 2), main=4))
+    assert [s.snapshot_id for s in head.ancestry] == [4, 2, 1]
+    assert head.history_is_whole
+
+
+def test_expiry_cuts_the_ancestry_and_it_shows() -> None:
+    head = parse_head(metadata(snapshot(3, 2), snapshot(4, 3), main=4))
+    assert [s.snapshot_id for s in head.ancestry] == [4, 3]
+    assert not head.history_is_whole
+
+
+def test_a_table_without_snapshots_has_no_ancestry() -> None:
+    assert parse_head(metadata()).ancestry == ()
+    assert parse_head(metadata(**{"current-snapshot-id": -1})).snapshot_id is None
+
+
+def test_metadata_without_references_goes_by_the_current_snapshot() -> None:
+    assert parse_head(metadata(snapshot(7, None), **{"current-snapshot-id": 7})).snapshot_id == 7
+
+
+def test_a_history_that_runs_in_a_circle_is_refused() -> None:
+    with pytest.raises(CatalogRefused, match="circle"):
+        parse_head(metadata(snapshot(1, 2), snapshot(2, 1), main=2))
+
+
+def test_properties_carry_the_ledger() -> None:
+    text = entry(5).to_property(9, 3)
+    head = parse_head(metadata(properties={"frazil.shop.ledger": text}))
+    assert head.mirror(SHOP).resolved == Hlc(5)  # type: ignore[union-attr]
+
+
+def test_history_lists_own_epochs_newest_first_with_their_time() -> None:
+    other = JobId("other")
+    head = parse_head(
+        metadata(
+            snapshot(1, None, entry(10).to_summary()),
+            snapshot(2, 1),
+            snapshot(3, 2, entry(99, other).to_summary()),
+            snapshot(4, 3, entry(20).to_summary()),
+            main=4,
+        )
+    )
+    epochs = published(head, SHOP)
+    assert [(e.entry.resolved, e.snapshot_id) for e in epochs] == [(Hlc(20), 4), (Hlc(10), 1)]
+    assert epochs[0].committed_at == datetime(1970, 1, 1, 0, 0, 4, tzinfo=UTC)
+    assert pipelines(head) == (SHOP, other)
+
+
+def test_a_table_with_a_type_we_do_not_know_is_named() -> None:
+    nested = {"id": 1, "name": "m", "required": False, "type": {"type": "struct", "fields": []}}
+    facts = {
+        "table-uuid": "u",
+        "current-schema-id": 0,
+        "schemas": [{"schema-id": 0, "type": "struct", "fields": [nested]}],
+    }
+    with pytest.raises(ConfigError, match=r"shop\.orders"):
+        parse_table(TableName(("shop",), "orders"), facts)

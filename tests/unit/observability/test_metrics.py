@@ -1,0 +1,162 @@
+"""The registry, its bounds, and the endpoint."""
+
+from __future__ import annotations
+
+import socket
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime, timedelta
+from threading import Event
+from uuid import UUID
+
+import pytest
+from prometheus_client import REGISTRY
+from prometheus_client.parser import text_string_to_metric_families
+
+from frazil.errors import ConfigError
+from frazil.model.state import TableState
+from frazil.observability.metrics import EPOCHS_KEPT, METRICS, Metrics, MetricsServer
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class SetClock:
+    """A clock that stands where the test puts it."""
+
+    def __init__(self) -> None:
+        self.time = NOON
+
+    def now(self) -> datetime:
+        return self.time
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def wait(self, seconds: float, until: Event | None = None) -> bool:
+        return False
+
+    def new_uuid(self) -> UUID:
+        return UUID(int=0)
+
+    def jitter(self) -> float:
+        return 0.0
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(metrics.text())
+        for sample in family.samples
+    }
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return samples(metrics).get((name, frozenset(labels.items())))
+
+
+def everything_happened() -> Metrics:
+    metrics = Metrics(SetClock())
+    metrics.file_closed("s.t", "data", "1.0")
+    metrics.manifest_entries("s.t", "1.0", 512)
+    metrics.commit_took("s.t", 0.2)
+    metrics.commit_conflicted("s.t")
+    metrics.duplicate_epoch_skipped("s.t")
+    metrics.epoch_published("s.t")
+    metrics.rows_published("s.t", "upsert", 7)
+    metrics.changes_dropped("s.t", 3)
+    metrics.resolved_at("s.t", NOON)
+    metrics.table_is("s.t", TableState.STEADY_STATE)
+    return metrics
+
+
+def test_every_documented_metric_is_exposed_under_its_exact_name_and_labels() -> None:
+    found = {
+        (name.removesuffix("_count"), frozenset(label for label, _ in labels))
+        for name, labels in samples(everything_happened())
+    }
+    for spec in METRICS:
+        assert (spec.name, frozenset(spec.labels)) in found, spec.name
+
+
+def test_what_happened_is_counted() -> None:
+    metrics = everything_happened()
+    metrics.file_closed("s.t", "equality-deletes", "1.0")
+    assert value(metrics, "iceberg_files_closed_total", table="s.t", kind="data") == 1
+    assert value(metrics, "iceberg_epoch_files_total", table="s.t", epoch="1.0") == 2
+    assert value(metrics, "iceberg_manifest_entries_bytes", table="s.t", epoch="1.0") == 512
+    assert value(metrics, "iceberg_commit_latency_seconds_sum", table="s.t") == 0.2
+    assert value(metrics, "frazil_rows_total", table="s.t", kind="upsert") == 7
+    assert value(metrics, "frazil_dropped_changes_total", table="s.t") == 3
+
+
+def test_no_series_tells_when_it_was_created() -> None:
+    assert "_created" not in everything_happened().text()
+
+
+def test_only_the_newest_epochs_of_each_table_are_kept() -> None:
+    metrics = Metrics(SetClock())
+    metrics.file_closed("s.other", "data", "0")
+    for epoch in range(EPOCHS_KEPT + 5):
+        metrics.file_closed("s.t", "data", str(epoch))
+        if epoch % 2:
+            metrics.manifest_entries("s.t", str(epoch), epoch)
+    ours = [dict(labels) for _, labels in samples(metrics) if ("table", "s.t") in labels]
+    kept = {labels["epoch"] for labels in ours if "epoch" in labels}
+    assert kept == {str(epoch) for epoch in range(5, EPOCHS_KEPT + 5)}
+    assert value(metrics, "iceberg_manifest_entries_bytes", table="s.t", epoch="3") is None
+    assert value(metrics, "iceberg_manifest_entries_bytes", table="s.t", epoch="5") == 5
+    assert value(metrics, "iceberg_epoch_files_total", table="s.other", epoch="0") == 1
+
+
+def test_the_lag_grows_while_nothing_happens() -> None:
+    clock = SetClock()
+    metrics = Metrics(clock)
+    metrics.resolved_at("s.t", NOON - timedelta(seconds=2))
+    assert value(metrics, "frazil_lag_seconds", table="s.t") == 2
+    clock.time += timedelta(minutes=1)
+    assert value(metrics, "frazil_lag_seconds", table="s.t") == 62
+    metrics.resolved_at("s.t", NOON + timedelta(minutes=2))
+    assert value(metrics, "frazil_lag_seconds", table="s.t") == 0
+
+
+def test_a_source_without_time_has_no_lag() -> None:
+    metrics = Metrics(SetClock())
+    metrics.resolved_at("s.t", None)
+    assert value(metrics, "frazil_lag_seconds", table="s.t") is None
+
+
+def test_a_table_is_in_exactly_one_state() -> None:
+    metrics = Metrics(SetClock())
+    metrics.table_is("s.t", TableState.INITIAL_SYNC)
+    metrics.table_is("s.t", TableState.BACKOFF)
+    found = samples(metrics).items()
+    states = {dict(labels)["state"]: v for (name, labels), v in found if name == "frazil_table_state"}
+    assert states == {state.value: float(state is TableState.BACKOFF) for state in TableState}
+
+
+def test_two_pipelines_in_one_process_share_nothing() -> None:
+    one, other = Metrics(SetClock()), Metrics(SetClock())
+    one.epoch_published("s.t")
+    assert value(other, "frazil_epochs_published_total", table="s.t") is None
+    assert not any(family.name.startswith(("frazil", "iceberg")) for family in REGISTRY.collect())
+
+
+def test_the_endpoint_serves_on_a_free_port_of_loopback_and_ends_when_stopped() -> None:
+    metrics = everything_happened()
+    with MetricsServer(metrics, "127.0.0.1", 0) as server:
+        assert server.port > 0
+        with urllib.request.urlopen(server.url, timeout=10) as answer:
+            assert 'frazil_epochs_published_total{table="s.t"} 1.0' in answer.read().decode()
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(server.url, timeout=10)
+    server.stop()
+
+
+def test_a_taken_port_is_an_error_with_a_way_out() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}") as caught:
+            MetricsServer(Metrics(SetClock()), "127.0.0.1", port)
+    assert "metrics.port" in caught.value.hint

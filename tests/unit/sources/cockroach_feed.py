@@ -1,0 +1,162 @@
+"""Builds feeds on disk as CockroachDB would write them, and reads them through the source."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from frazil.epochs.cut import assign, cut_of
+from frazil.model.change import REPORT_EPOCH, Op, SplitReport
+from frazil.model.columns import TableShape
+from frazil.model.epoch import Frontier, Window
+from frazil.model.position import Hlc, Position
+from frazil.sources.cockroachdb.decode import DecodedTable, FeedDecoder
+from frazil.sources.cockroachdb.exact import dumps, loads
+from frazil.sources.cockroachdb.source import CloudFeed, TableSettings
+from frazil.sources.cockroachdb.storage import FeedLocation
+from frazil.sources.cockroachdb.types import column
+
+BASE = 1_700_000_000_000_000_000
+
+
+def at(second: int, logical: int = 0, nanos: int = 0) -> Hlc:
+    return Hlc(BASE + second * 1_000_000_000 + nanos, logical)
+
+
+def shape(key: Iterable[str] = ("a",), **columns: str) -> TableShape:
+    given = columns or {"a": "INT8", "b": "STRING"}
+    return TableShape(
+        tuple(column(name, text, "configuration") for name, text in given.items()), tuple(key), "configuration"
+    )
+
+
+def upsert(key: list[Any], updated: Hlc, **row: Any) -> str:
+    after = dumps({name: _json(row[name]) for name in sorted(row)})
+    return f'{{"after": {after}, "key": {dumps(_json(key))}, "updated": "{updated}"}}'
+
+
+def delete(key: list[Any], updated: Hlc) -> str:
+    return f'{{"after": null, "key": {dumps(_json(key))}, "updated": "{updated}"}}'
+
+
+def _json(value: Any) -> Any:
+    return loads(json.dumps(value))
+
+
+@dataclass
+class Feed:
+    root: Path
+    layout: str = "daily"
+    files: list[str] = field(default_factory=list)
+
+    def data(
+        self,
+        stamp: Hlc,
+        lines: Iterable[str] | bytes,
+        *,
+        topic: str = "t",
+        session: str = "a" * 16,
+        schema: str = "1",
+        extension: str = "ndjson",
+        number: int = 0,
+    ) -> str:
+        body = lines if isinstance(lines, bytes) else "".join(line + "\n" for line in lines).encode()
+        if extension.endswith(".gz"):
+            body = gzip.compress(body)
+        if extension.endswith(".zst"):
+            body = pa.compress(body, codec="zstd", asbytes=True)
+        return self._put(f"{stamp.file_stamp}-{session}-1-1-{number:08x}-{topic}-{schema}.{extension}", stamp, body)
+
+    def resolved(self, stamp: Hlc) -> str:
+        return self._put(f"{stamp.file_stamp}.RESOLVED", stamp, f'{{"resolved":"{stamp}"}}'.encode())
+
+    def _put(self, name: str, stamp: Hlc, body: bytes) -> str:
+        day = f"{name[:4]}-{name[4:6]}-{name[6:8]}/"
+        folder = {"flat": "", "daily": day, "hourly": f"{day}{name[8:10]}/"}[self.layout]
+        path = self.root / (folder + name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+        self.files.append(folder + name)
+        return folder + name
+
+
+@dataclass
+class Pipeline:
+    """Reads a feed window by window and keeps the tables, as the daemon and the lake would."""
+
+    feed: Feed
+    shapes: Mapping[str, TableShape]
+    settings: Mapping[str, TableSettings] = field(default_factory=dict)
+    complete: bool = False
+    frontiers: dict[str, Frontier | None] = field(default_factory=dict)
+    state: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    published: list[Position] = field(default_factory=list)
+    reports: list[SplitReport] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.frontiers = {table: self.frontiers.get(table) for table in self.shapes}
+        self.state = {table: {} for table in self.shapes}
+        self.restart()
+
+    def restart(self) -> None:
+        self.source = CloudFeed(FeedLocation(str(self.feed.root)), tables=self.settings, complete=self.complete)
+        self.source.open(self.frontiers)
+
+    def drain(self, one_window: bool = False) -> list[Position]:
+        uppers = self.source.poll()
+        windows = [Window(uppers)] if one_window and uppers else [Window((upper,)) for upper in uppers]
+        for window in windows:
+            self._publish(window)
+        return list(uppers)
+
+    def rows(self, table: str = "t") -> list[dict[str, Any]]:
+        return [row for _, row in sorted(self.state[table].items())]
+
+    def _publish(self, window: Window) -> None:
+        index = {table: i for i, table in enumerate(self.shapes)}
+        splits = self.source.splits(window, self.frontiers, index)
+        reader = self.source.reader(index, self.shapes, assign)
+        newest: dict[tuple[str, int, str], tuple[Any, ...]] = {}
+        reports = []
+        for split in splits:
+            table = next(name for name, i in index.items() if i == split.table)
+            frontier = self.frontiers[table]
+            self.read.append(split.name)
+            for batch in reader.read(split, cut_of(window, frontier.position if frontier else None)):
+                for row in batch.to_pylist():
+                    if row["epoch"] == REPORT_EPOCH:
+                        counts = loads(row["payload"])
+                        position = None if row["major"] is None else Hlc(row["major"], row["minor"])
+                        reports.append(
+                            SplitReport(
+                                split.table, row["key"], int(counts["rows"]), int(counts["dropped"]), position
+                            )
+                        )
+                        continue
+                    place = (table, row["epoch"], row["key"])
+                    version = (row["major"], row["minor"], row["op"], row["payload"])
+                    newest[place] = max(newest.get(place, version), version, key=lambda v: v[:3])
+        for (table, _, key), (_, _, op, payload) in sorted(newest.items(), key=lambda item: item[0]):
+            if op == Op.DELETE:
+                self.state[table].pop(key, None)
+            else:
+                self.state[table][key] = decoded(table, self.shapes[table], key, payload)
+        self.frontiers = {
+            table: Frontier(window.upper, self.source.notes(table, window.upper, reports)) for table in self.shapes
+        }
+        self.reports += reports
+        self.published += window.uppers
+        self.source.acknowledge(window.upper)
+
+
+def decoded(table: str, its_shape: TableShape, key: str, payload: bytes) -> dict[str, Any]:
+    decoder = FeedDecoder({0: DecodedTable(table, its_shape)})
+    (row,) = decoder.rows(0, pa.array([key]), pa.array([payload], pa.binary())).to_pylist()
+    return dict(row)

@@ -1,0 +1,357 @@
+"""Decoding: two roads with equal results, exact values, and errors that name the value."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from cockroach_feed import shape
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from frazil.errors import BadInput, ConfigError, DoesNotFit, FrazilError, UnknownColumn
+from frazil.model.columns import TableShape
+from frazil.sources.cockroachdb.decode import DecodedTable, FeedDecoder, exact_columns
+from frazil.sources.cockroachdb.exact import loads, quote
+from frazil.sources.cockroachdb.keys import KeyRule
+from frazil.sources.cockroachdb.vectors import TakeExactRoad, columns_of, plan
+
+digits = st.text("0123456789", min_size=1, max_size=40)
+numbers = st.one_of(
+    st.integers(-(2**70), 2**70).map(str),
+    st.decimals(allow_nan=False, allow_infinity=False).map(str),
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.floats(allow_nan=False, allow_infinity=False, width=32).map(repr),
+    st.builds("{}.{}".format, st.integers(-(10**12), 10**12), digits),
+    st.builds("{}E{}".format, st.integers(-99, 99), st.integers(-45, 45)),
+)
+json_numbers = numbers.filter(lambda text: text.lstrip("-")[:1] != "0" or text.lstrip("-")[1:2] in ("", "."))
+stamps = st.one_of(
+    st.datetimes().map(datetime.isoformat),
+    st.datetimes().map(lambda moment: moment.isoformat() + "Z"),
+    st.dates().map(date.isoformat),
+    st.times().map(lambda time: time.isoformat()),
+    st.sampled_from(
+        [
+            "infinity",
+            "24:00:00",
+            "0000-01-01",
+            "2021-02-30",
+            "10000-01-01T00:00:00",
+            "0044-03-15 BC",
+            "2020-01-02T03:04:05.1234567",
+            "2020-01-02T03:04:05.123456000",
+            "2020-01-02T03:04:60",
+            "2020-01-02T24:00:00",
+            "2020-01-02 03:04:05+00",
+            "2020-01-02T03:04:05+05:30",
+            "2020-01-02T03:04:05Z ",
+            "03:04:05\n",
+        ]
+    ),
+)
+strings = st.one_of(
+    st.text(max_size=8),
+    stamps,
+    st.uuids().map(str),
+    st.uuids().map(lambda u: str(u).upper()),
+    st.binary(max_size=9).map(lambda data: "\\x" + data.hex()),
+    st.sampled_from(["NaN", "Infinity", "-Infinity", "1.5", "\\x0", "\\xzz", "", "+1.2", ".5", "1.", "1e3", " 1"]),
+)
+values = st.one_of(
+    st.just("null"), st.sampled_from(["true", "false"]), json_numbers, strings.map(quote), st.just("[1]"), st.just("{}")
+)
+TYPES = [
+    "INT8",
+    "INT4",
+    "FLOAT8",
+    "FLOAT4",
+    "BOOL",
+    "STRING",
+    "BYTES",
+    "UUID",
+    "DATE",
+    "TIMESTAMP",
+    "TIMESTAMPTZ",
+    "TIME",
+    "DECIMAL(12,2)",
+    "DECIMAL(38,10)",
+    "DECIMAL(38,38)",
+    "DECIMAL(5,0)",
+]
+
+
+def table(type_name: str, key: tuple[str, ...] = ("k",)) -> DecodedTable:
+    return DecodedTable("t", shape(key=key, k="INT8", v=type_name))
+
+
+def decode_one(type_name: str, value: str) -> Any:
+    decoder = FeedDecoder({0: table(type_name)})
+    payload = f'{{"k": 1, "v": {value}}}'.encode()
+    return decoder.rows(0, pa.array(["[1]"]), pa.array([payload], pa.binary())).column("v")[0].as_py()
+
+
+def same(left: pa.Array, right: pa.Array) -> bool:
+    def plain(array: pa.Array) -> list[Any]:
+        return ["NaN" if isinstance(v, float) and math.isnan(v) else v for v in array.to_pylist()]
+
+    return bool(left.type == right.type and plain(left) == plain(right))
+
+
+@pytest.mark.parametrize("type_name", TYPES)
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_what_the_fast_road_returns_the_exact_road_returns(type_name: str, data: st.DataObject) -> None:
+    """H29, H39."""
+    fitting = {
+        "BOOL": st.sampled_from(["true", "false"]),
+        "STRING": strings.map(quote),
+        "UUID": st.uuids().map(lambda u: quote(str(u))),
+        "BYTES": st.binary(max_size=9).map(lambda b: quote("\\x" + b.hex())),
+    }.get(type_name, json_numbers if type_name[:3] in ("INT", "FLO", "DEC") else stamps.map(quote))
+    cells = data.draw(st.lists(st.one_of(fitting, fitting, values), min_size=1, max_size=4))
+    known = table(type_name)
+    keys = pa.array(["[1]"] * len(cells))
+    payloads = pa.array([f'{{"k": 1, "v": {cell}}}'.encode() for cell in cells], pa.binary())
+    steps = plan(known.shape.columns)
+    assert steps is not None
+    try:
+        fast = columns_of(payloads, known.shape.columns, steps)
+    except TakeExactRoad:
+        return
+    exact = exact_columns(known, known.shape.columns, keys, payloads)
+    assert all(same(a, b) for a, b in zip(fast, exact, strict=True)), (cells, fast, exact)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "value"),
+    [
+        ("INT8", "9223372036854775807"),
+        ("FLOAT4", "0.1"),
+        ("BOOL", "true"),
+        ("STRING", '"x"'),
+        ("BYTES", '"\\\\x0001"'),
+        ("UUID", '"68ee1f95-3137-48e2-8ce3-34ac2d18c7c8"'),
+        ("DATE", '"2014-05-28"'),
+        ("TIMESTAMP", '"2014-05-28T12:22:35.614298"'),
+        ("TIMESTAMPTZ", '"2014-05-28T12:22:35Z"'),
+        ("TIME", '"03:04:05.5"'),
+        ("DECIMAL(12,2)", "22.30"),
+    ],
+)
+def test_ordinary_values_do_take_the_fast_road(type_name: str, value: str) -> None:
+    columns = table(type_name).shape.columns
+    steps = plan(columns)
+    assert steps is not None
+    payloads = pa.array([f'{{"k": 1, "v": {value}}}'.encode(), b'{"k": 1, "v": null}'], pa.binary())
+    found = columns_of(payloads, columns, steps)
+    assert found[1].null_count == 1
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text", "expected"),
+    [
+        ("INT8", "9223372036854775807", 9223372036854775807),
+        ("INT8", "-9223372036854775808", -9223372036854775808),
+        ("INT8", "1E+1", 10),
+        ("FLOAT8", "1E+1", 10.0),
+        ("FLOAT8", '"Infinity"', math.inf),
+        ("FLOAT8", '"-Infinity"', -math.inf),
+        ("DECIMAL(12,2)", "22.30", Decimal("22.30")),
+        ("DECIMAL(12,2)", "1.2000", Decimal("1.20")),
+        ("DECIMAL(12,2)", "1E+3", Decimal("1000.00")),
+        ("DECIMAL(38,10)", "1234567890123456789012345678.0123456789", Decimal("1234567890123456789012345678.0123456789")),
+        ("DECIMAL", "22.30", "22.30"),
+        ("DECIMAL", '"NaN"', "NaN"),
+        ("DECIMAL", "1E+400", "1E+400"),
+        ("STRING", '"a\\u0000\\n"', "a\x00\n"),
+        ("BYTES", '"\\\\x00ff"', b"\x00\xff"),
+        ("UUID", '"A0EEBC99-9c0b-4ef8-bb6d-6bb9bd380a11"', bytes.fromhex("a0eebc999c0b4ef8bb6d6bb9bd380a11")),
+        ("DATE", '"2014-05-28"', date(2014, 5, 28)),
+        ("TIMESTAMP", '"2014-05-28T12:22:35.614298"', datetime(2014, 5, 28, 12, 22, 35, 614298)),  # noqa: DTZ001
+        ("TIMESTAMPTZ", '"2014-05-28T16:22:35.614298Z"', datetime(2014, 5, 28, 16, 22, 35, 614298, UTC)),
+        ("TIMESTAMPTZ", '"2014-05-28 16:22:35+02"', datetime(2014, 5, 28, 14, 22, 35, 0, UTC)),
+        ("TIME", '"24:00:00"', 86_400_000_000),
+        ("TIME", '"03:04:05.000001"', 11_045_000_001),
+        ("JSONB", '{"b": [1.50, "x\\u00e9", null]}', '{"b": [1.50, "xé", null]}'),
+        ("JSONB", "1E+2", "1E+2"),
+        ("JSONB", '{"__crdb_json_null__": true}', "null"),
+        ("JSONB", '"text"', '"text"'),
+        ("GEOMETRY", '{"coordinates": [1, 2.0], "type": "Point"}', '{"coordinates": [1, 2.0], "type": "Point"}'),
+        ("INT8[]", "[1, null, 3]", [1, None, 3]),
+        ("DECIMAL(5,2)[]", "[1.0, 2.25]", [Decimal("1.00"), Decimal("2.25")]),
+        ("TIMESTAMP[]", '["2014-05-28T12:22:35"]', [datetime(2014, 5, 28, 12, 22, 35)]),  # noqa: DTZ001
+        ("UUID[]", '["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"]', [bytes.fromhex("a0eebc999c0b4ef8bb6d6bb9bd380a11")]),
+        ("INTERVAL", '"1 year 2 mons 3 days 04:05:06"', "1 year 2 mons 3 days 04:05:06"),
+        ("INET", '"10.1.0.0/16"', "10.1.0.0/16"),
+        ("JSONB", "null", None),
+    ],
+)
+def test_values_are_exact(type_name: str, text: str, expected: Any) -> None:
+    """H39."""
+    assert decode_one(type_name, text) == expected
+
+
+def test_nan_is_a_float() -> None:
+    assert math.isnan(decode_one("FLOAT8", '"NaN"'))
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text"),
+    [
+        ("INT4", "2147483648"),
+        ("INT8", "9223372036854775808"),
+        ("INT8", "1.5"),
+        ("INT8", '"1"'),
+        ("INT8", "true"),
+        ("DECIMAL(12,2)", "1.234"),
+        ("DECIMAL(12,2)", "99999999999"),
+        ("DECIMAL(12,2)", '"NaN"'),
+        ("DECIMAL(38,10)", "1E+30"),
+        ("FLOAT4", "1E+39"),
+        ("FLOAT8", "1E+400"),
+        ("BOOL", "1"),
+        ("STRING", "1"),
+        ("STRING", "{}"),
+        ("BYTES", '"abc"'),
+        ("UUID", '"x"'),
+        ("DATE", '"infinity"'),
+        ("DATE", '"-infinity"'),
+        ("DATE", '"0044-03-15 BC"'),
+        ("DATE", '"2021-02-30"'),
+        ("TIMESTAMP", '"2014-05-28T12:22:35.6142981"'),
+        ("TIMESTAMP", '"2014-05-28T12:22:35Z"'),
+        ("TIMESTAMPTZ", '"2014-05-28T12:22:35"'),
+        ("TIMESTAMP", '"294276-12-31T23:59:59"'),
+        ("TIMESTAMP", '"-4713-11-24T00:00:00"'),
+        ("INT8[]", '["x"]'),
+        ("INT8[]", "1"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named(type_name: str, text: str) -> None:
+    """H39: neither clamped nor rounded."""
+    with pytest.raises(DoesNotFit) as caught:
+        decode_one(type_name, text)
+    assert caught.value.facts["table"] == "t"
+    assert caught.value.facts["key"] == "[1]"
+    assert caught.value.facts["column"] == "v"
+    assert caught.value.facts["value"]
+    assert pickle.loads(pickle.dumps(caught.value)).facts == caught.value.facts
+
+
+def decode_rows(its_shape: TableShape, *rows: tuple[str, str]) -> list[dict[str, Any]]:
+    keys, payloads = zip(*rows, strict=True)
+    batch = FeedDecoder({3: DecodedTable("t", its_shape)}).rows(
+        3, pa.array(keys), pa.array([p.encode() for p in payloads], pa.binary())
+    )
+    return list(batch.to_pylist())
+
+
+def test_an_unknown_column_is_told_by_name() -> None:
+    with pytest.raises(UnknownColumn) as caught:
+        decode_rows(shape(), ("[1]", '{"a": 1, "z": 1}'), ("[2]", '{"a": 2, "y": "x"}'))
+    assert caught.value.facts["columns"] == ["y", "z"]
+    assert caught.value.facts["table"] == "t"
+
+
+def test_an_unknown_column_of_nulls_is_no_column_yet() -> None:
+    assert decode_rows(shape(), ("[1]", '{"a": 1, "z": null}')) == [{"a": 1, "b": None}]
+    assert decode_rows(shape(a="INT8", b="JSONB"), ("[1]", '{"a": 1, "z": null}')) == [{"a": 1, "b": None}]
+
+
+def test_a_missing_column_is_null() -> None:
+    assert decode_rows(shape(), ("[1]", '{"a": 1}'), ("[2]", "{}")) == [{"a": 1, "b": None}, {"a": 2, "b": None}]
+
+
+@pytest.mark.parametrize("payload", ["", "null", "[1]", '{"a": 1}{"a": 2}', '{"a": 1} null', '{"a": 1', '{"a": 1, "a": 1}'])
+def test_a_payload_that_is_no_object_is_refused(payload: str) -> None:
+    """Also next to others: rows must never shift."""
+    with pytest.raises(BadInput):
+        decode_rows(shape(), ("[1]", payload), ("[1]", '{"a": 1}'))
+
+
+def test_a_blank_and_a_double_payload_do_not_make_two_rows() -> None:
+    with pytest.raises(BadInput):
+        decode_rows(shape(), ("[1]", ""), ("[1]", '{"a": 1}{"a": 1}'))
+
+
+def test_a_payload_must_agree_with_its_key() -> None:
+    with pytest.raises(BadInput, match="the key of table t changed"):
+        decode_rows(shape(), ("[1]", '{"a": 1}'), ("[2]", '{"a": 3}'))
+
+
+def test_an_unbounded_decimal_key_is_written_in_its_canonical_spelling() -> None:
+    """H51: a later delete must find the row."""
+    its_shape = shape(a="DECIMAL", b="DECIMAL")
+    assert decode_rows(its_shape, ("[1]", '{"a": 1.00, "b": 2.50}')) == [{"a": "1", "b": "2.50"}]
+
+
+def test_a_decoder_crosses_to_executors() -> None:
+    decoder = pickle.loads(pickle.dumps(FeedDecoder({0: table("INT8")})))
+    assert decoder.keys(0, pa.array(["[7]"])).to_pylist() == [{"k": 7}]
+
+
+def test_many_slices_are_one_batch() -> None:
+    count = 70_000
+    keys = pa.array([f"[{i}]" for i in range(count)])
+    payloads = pa.array([f'{{"a": {i}}}'.encode() for i in range(count)], pa.binary())
+    batch = FeedDecoder({0: DecodedTable("t", shape())}).rows(0, pa.chunked_array([keys]), pa.chunked_array([payloads]))
+    assert batch.column("a").to_pylist() == list(range(count))
+
+
+def test_no_rows_make_an_empty_batch_of_the_right_types() -> None:
+    batch = FeedDecoder({0: table("DECIMAL(12,2)")}).rows(0, pa.array([], pa.string()), pa.array([], pa.binary()))
+    assert batch.schema.types == [pa.int64(), pa.decimal128(12, 2)]
+
+
+KEY_SPELLINGS = [
+    ("INT8", ["1", "1E0", "1.0"], 1),
+    ("DECIMAL(10,2)", ["1", "1.0", "1.00", "1E0"], Decimal("1.00")),
+    ("DECIMAL", ["10", "10.0", "1E+1"], "10"),
+    ("DECIMAL", ["0", "-0.00"], "0"),
+    ("UUID", ['"A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"', '"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"'], None),
+    ("TIMESTAMPTZ", ['"2020-01-02T03:04:05Z"', '"2020-01-02 04:04:05+01"', '"2020-01-02T03:04:05.000Z"'], None),
+    ("TIMESTAMP", ['"2020-01-02T03:04:05.5"', '"2020-01-02 03:04:05.500"'], None),
+    ("BYTES", ['"\\\\xAB"', '"\\\\xab"'], b"\xab"),
+    ("DATE", ['"2020-01-02"'], date(2020, 1, 2)),
+    ("TIME", ['"03:04:05.50"', '"03:04:05.5"'], 11_045_500_000),
+    ("BOOL", ["true"], True),
+    ("STRING", ['"x\\u00e9\\n"', '"xé\\n"'], "xé\n"),
+]
+
+
+@pytest.mark.parametrize(("type_name", "spellings", "expected"), KEY_SPELLINGS)
+def test_one_key_in_several_spellings_is_one_key(type_name: str, spellings: list[str], expected: Any) -> None:
+    """H51."""
+    columns = shape(key=["k"], k=type_name).key_columns
+    rule = KeyRule("t", columns)
+    texts = {rule.spell([loads(spelling)]) for spelling in spellings}
+    assert len(texts) == 1
+    decoder = FeedDecoder({0: DecodedTable("t", shape(key=["k"], k=type_name))})
+    value = decoder.keys(0, pa.array(sorted(texts))).column("k")[0].as_py()
+    assert expected is None or value == expected
+
+
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.text(max_size=6), st.uuids()), min_size=1, max_size=5))
+@example([(0, '", "', UUID(int=0))])
+@settings(max_examples=100, deadline=None)
+def test_keys_of_several_columns_decode_to_what_was_spelled(rows: list[tuple[Any, ...]]) -> None:
+    its_shape = shape(key=["i", "s", "u"], i="INT8", s="STRING", u="UUID")
+    texts = [f"[{i}, {quote(s)}, {quote(str(u))}]" for i, s, u in rows]
+    found = FeedDecoder({0: DecodedTable("t", its_shape)}).keys(0, pa.array(texts)).to_pylist()
+    assert found == [{"i": i, "s": s, "u": u.bytes} for i, s, u in rows]
+
+
+@pytest.mark.parametrize("type_name", ["FLOAT8", "FLOAT4", "JSONB", "INT8[]", "STRING COLLATE en", "GEOMETRY"])
+def test_a_key_that_cannot_identify_rows_is_refused(type_name: str) -> None:
+    """H21, and collations of H51."""
+    with pytest.raises(ConfigError, match="cannot be part of the key") as caught:
+        KeyRule("t", shape(key=["k"], k=type_name).key_columns)
+    assert isinstance(caught.value, FrazilError)
+    assert caught.value.hint

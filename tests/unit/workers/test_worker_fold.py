@@ -1,0 +1,152 @@
+"""The fold against a dictionary that keeps the greatest (position, op) of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worker_builders import delete, in_batches, row, travel, upsert
+
+from frazil.errors import BadInput
+from frazil.model.change import Op
+from frazil.workers import fold
+from frazil.workers.fold import fold_changes, fold_columns, sort_travel
+from frazil.workers.travel import TRAVEL
+
+KEYS = st.one_of(st.sampled_from(["[1]", "[2]", "[10]"]), st.text(max_size=3))
+CHANGES = st.lists(
+    st.builds(
+        row,
+        table=st.integers(0, 2),
+        epoch=st.integers(0, 2),
+        key=KEYS,
+        major=st.integers(0, 3),
+        minor=st.integers(0, 2),
+        op=st.sampled_from([Op.DELETE, Op.UPSERT]),
+        payload=st.sampled_from([b"same"]),
+    ),
+    max_size=60,
+)
+SIZES = st.lists(st.integers(0, 7), max_size=20)
+
+
+def folded(batches: list[pa.RecordBatch], changelogs: tuple[int, ...] = ()) -> list[tuple[int, int, dict]]:  # type: ignore[type-arg]
+    return [(t, e, r) for t, e, rows in fold_changes(batches, changelogs) for r in rows.to_pylist()]
+
+
+@given(changes=CHANGES, sizes=SIZES, chunk=st.integers(1, 9))
+@settings(max_examples=300, deadline=None)
+def test_the_last_position_of_each_key_wins_wherever_batches_are_cut(
+    changes: list[dict[str, object]], sizes: list[int], chunk: int
+) -> None:
+    """H2, H13, H34: one net change per key, duplicates and all orders of arrival alike."""
+    expected: dict[tuple[object, ...], dict[str, object]] = {}
+    for change in changes:
+        key = (change["table"], change["epoch"], change["key"])
+        rank = (change["major"], change["minor"], change["op"])
+        best = expected.get(key)
+        if best is None or rank >= (best["major"], best["minor"], best["op"]):
+            expected[key] = change
+    batches = in_batches(sort_travel(pa.Table.from_batches([travel(changes)], TRAVEL)), sizes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fold, "CHUNK_ROWS", chunk)
+        result = folded(batches)
+    assert {(t, e, r["key"]): r for t, e, r in result} == expected
+    assert len(result) == len(expected)
+
+
+@given(changes=CHANGES, sizes=SIZES, chunk=st.integers(1, 9))
+@settings(max_examples=200, deadline=None)
+def test_a_changelog_keeps_each_position_of_a_key_once_while_other_tables_fold(
+    changes: list[dict[str, object]], sizes: list[int], chunk: int
+) -> None:
+    expected = set()
+    newest: dict[tuple[object, ...], tuple[object, ...]] = {}
+    for change in changes:
+        place = (change["table"], change["epoch"], change["key"])
+        position = (change["major"], change["minor"])
+        if change["table"] == 1:
+            expected.add((*place, *position))
+        else:
+            newest[place] = max(newest.get(place, (-1, -1)), position)
+    expected |= {(*place, *position) for place, position in newest.items()}
+    batches = in_batches(sort_travel(pa.Table.from_batches([travel(changes)], TRAVEL)), sizes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fold, "CHUNK_ROWS", chunk)
+        result = [(t, e, r["key"], r["major"], r["minor"]) for t, e, r in folded(batches, changelogs=(1,))]
+    assert sorted(result) == sorted(expected)
+
+
+def test_at_one_position_an_upsert_outranks_a_delete() -> None:
+    rows = sort_travel(pa.Table.from_batches([travel([upsert(1, 5), delete(1, 5)])]))
+    assert [r["op"] for _, _, r in folded([rows])] == [Op.UPSERT]
+
+
+def test_a_newer_delete_outranks_an_older_upsert_in_the_next_batch() -> None:
+    assert [r["op"] for _, _, r in folded([travel([upsert(1, 5)]), travel([delete(1, 6)])])] == [Op.DELETE]
+
+
+def test_the_minor_part_of_a_position_decides_between_equal_major_parts() -> None:
+    rows = [upsert(1, 5, "old", minor=1), upsert(1, 5, "new", minor=2)]
+    assert b"new" in folded([travel(rows)])[0][2]["payload"]
+
+
+def test_runs_come_by_table_and_epoch_and_no_pair_comes_back() -> None:
+    rows = [upsert(k, k, table=t, epoch=e) for t in (0, 1) for e in (0, 1) for k in (1, 2, 3)]
+    pairs = [(t, e) for t, e, _ in fold_changes(in_batches(travel(rows), [2, 2, 2, 2, 2]))]
+    assert list(dict.fromkeys(pairs)) == sorted(set(pairs)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert pairs == sorted(pairs)
+
+
+def test_keys_sort_by_their_utf8_bytes_as_in_spark() -> None:
+    """UTF-16 order, Java's own, would put the emoji before U+FFFD."""
+    keys = ["\U0001f600", "\ufffd", "é", "z", "Z", "", "a\x00"]
+    rows = travel([row(0, 0, key, 1, 0, Op.UPSERT, b"") for key in keys])
+    assert sort_travel(pa.Table.from_batches([rows])).column("key").to_pylist() == sorted(keys, key=str.encode)
+
+
+def test_nothing_folds_to_nothing() -> None:
+    assert folded([]) == []
+    assert folded([travel([])]) == []
+    assert sort_travel(pa.Table.from_batches([], TRAVEL)).num_rows == 0
+
+
+def test_a_change_without_a_key_is_bad_input() -> None:
+    """H20."""
+    with pytest.raises(BadInput, match="without a key"):
+        folded([travel([{**upsert(1, 5), "key": None}])])
+
+
+def test_large_strings_from_spark_are_taken_too() -> None:
+    rows = travel([upsert(1, 5), upsert(1, 6)])
+    large = rows.set_column(2, "key", rows.column("key").cast(pa.large_string()))
+    assert len(folded([large])) == 1
+
+
+def test_memory_stays_bounded_however_long_the_stream_and_the_run_of_one_key_are() -> None:
+    """H32: 400 MB pass, a few chunks are held."""
+    payload = b"x" * 1000
+    base = pa.total_allocated_bytes()
+    peak = 0
+
+    def stream() -> Iterator[pa.RecordBatch]:
+        for number in range(40):
+            # Half of the batches repeat one key over and over, half bring new keys.
+            keys = ["[same]"] * 10_000 if number < 20 else [f"[x{number:03d}-{i:05d}]" for i in range(10_000)]
+            yield travel(row(0, 0, key, number * 10_000 + i, 0, Op.UPSERT, payload) for i, key in enumerate(keys))
+
+    count = 0
+    for _, _, rows in fold_changes(stream()):
+        count += rows.num_rows
+        peak = max(peak, pa.total_allocated_bytes() - base)
+    assert count == 200_001
+    assert peak < 6 * fold.CHUNK_BYTES
+
+
+def test_columns_fold_by_their_values_and_take_null_for_a_value() -> None:
+    rows = pa.record_batch({"a": [1, 1, 2, 2, 2], "b": ["x", "x", None, None, "y"], "n": [1, 2, 3, 4, 5]})
+    kept = [r for b in fold_columns(in_batches(rows, [1, 1, 1, 1]), ("a", "b")) for r in b.column("n").to_pylist()]
+    assert kept == [2, 4, 5]
