@@ -26,8 +26,7 @@ def first_failing_seed(plant: str) -> int | None:
             try:
                 simulate(seed, planted=edges)
             except SeedFailed as failed:
-                assert f"--seed {seed}" in str(failed)
-                return seed
+                return seed if f"--seed {seed}" in str(failed) else None
     return None
 
 

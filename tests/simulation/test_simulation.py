@@ -1,4 +1,4 @@
-"""Seeded worlds of real protocol code: whatever happens, every epoch is published exactly once (see docs/simulation.md)."""
+"""Seeded worlds of real protocol code: every epoch is published exactly once (docs/simulation.md)."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ class Run:
         concerned = [table for table in concerned if table.index in by_table]
         for table in concerned:
             self._shape(table, self._parts.shaper.shape_of(table, by_table[table.index]))
-        for _ in range(LESSONS_MAX):
+        for _ in range(LESSONS_MAX + len(concerned)):
             shaped = [table for table in concerned if table.shape is not None]
             try:
                 return self._write_once(window, shaped, [s for table in shaped for s in by_table[table.index]])

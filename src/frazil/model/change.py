@@ -7,6 +7,7 @@ sort: within a table and epoch all versions of a key lie together, the newest la
     0      0      [1]           17..433  0      UPSERT  {"id": 1, "name": "Terry"}
     0      0      [1]           17..561  0      DELETE
     0     -1      2020-04-02/…  17..561  0      REPORT  {"rows": 2, "dropped": 0}
+    0     -1                                    ERROR   a definite error of the reader, pickled
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Op(IntEnum):
     DELETE = 0
     UPSERT = 1
     REPORT = 2
+    ERROR = 3
 
 
 @dataclass(frozen=True, slots=True)

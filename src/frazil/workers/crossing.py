@@ -1,10 +1,12 @@
 """Brings an error home from an executor as what it was.
 
-    executor  FrazilError --carried--> RuntimeError("... frazil-error[<base64>]") --> Spark's text of a traceback
-    driver    that text --brought_home--> the same FrazilError, class, hint and facts
+    a person must act   FrazilError --packed--> a row of the task's output --unpacked--> the same error, raised
+    try again           FrazilError --carried--> RuntimeError("... frazil-error[<base64>]"): Spark repeats the task
+                        its text --brought_home--> the same FrazilError, class, hint and facts
 
-Spark gives the driver nothing but text. Base64 has neither line breaks nor brackets, so indenting, quoting and
-nesting of tracebacks leave the marker whole.
+A definite error is an answer like any other: raising it would make Spark repeat the task and log tracebacks. Of an
+exception Spark gives the driver nothing but text. Base64 has neither line breaks nor brackets, so indenting, quoting
+and nesting of tracebacks leave the marker whole.
 """
 
 from __future__ import annotations
@@ -18,8 +20,7 @@ from frazil.errors import FrazilError
 _MARKER = re.compile(r"frazil-error\[([A-Za-z0-9+/=]+)\]")
 
 
-def carried(error: FrazilError) -> RuntimeError:
-    """An exception whose text holds the whole error, and says it to a person too."""
+def packed(error: FrazilError) -> bytes:
     try:
         data = pickle.dumps(error)
         pickle.loads(data)
@@ -27,7 +28,18 @@ def carried(error: FrazilError) -> RuntimeError:
         # A fact that does not pickle must not hide the error that it describes.
         facts = {name: repr(value) for name, value in error.facts.items()}
         data = pickle.dumps(type(error)(error.message, hint=error.hint, **facts))
-    return RuntimeError(f"{type(error).__name__}: {error.message} frazil-error[{base64.b64encode(data).decode()}]")
+    return data
+
+
+def unpacked(data: bytes) -> FrazilError:
+    error: FrazilError = pickle.loads(data)
+    return error
+
+
+def carried(error: FrazilError) -> RuntimeError:
+    """An exception whose text holds the whole error, and says it to a person too."""
+    text = base64.b64encode(packed(error)).decode()
+    return RuntimeError(f"{type(error).__name__}: {error.message} frazil-error[{text}]")
 
 
 def brought_home(text: str) -> FrazilError | None:

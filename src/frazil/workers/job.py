@@ -22,16 +22,25 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from frazil.errors import FrazilError, Transient
+from frazil.errors import FrazilError, Terminal, Transient
 from frazil.model.change import SORT_COLUMNS, TRAVEL_DDL, SplitReport
 from frazil.model.files import Message, Resolved
 from frazil.model.ports import Cut, Decoder, Reader, Split
 from frazil.model.position import Position
 from frazil.model.write import WriteJob
-from frazil.workers.crossing import brought_home, carried
+from frazil.workers.crossing import brought_home, carried, packed
 from frazil.workers.fold import sort_travel
 from frazil.workers.task import ColumnChanges, write_changes, write_columns
-from frazil.workers.travel import OUTPUT_DDL, TRAVEL, PositionOf, as_travel, read_output, text_like
+from frazil.workers.travel import (
+    OUTPUT_DDL,
+    TRAVEL,
+    PositionOf,
+    as_travel,
+    error_row,
+    output_batch,
+    read_output,
+    text_like,
+)
 
 BIN_BYTES = 128 << 20
 BINS_PER_CORE = 2
@@ -67,8 +76,11 @@ def run_write_job(
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 for split in bins[number]:
-                    for rows in reader.read(split, cuts[split.table]):
-                        yield as_travel(rows)
+                    try:
+                        for rows in reader.read(split, cuts[split.table]):
+                            yield as_travel(rows)
+                    except Terminal as error:
+                        yield error_row(split.table, packed(error))
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         shard, attempt = _who()
@@ -160,6 +172,8 @@ def _crossing(task: ArrowTask) -> ArrowTask:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             yield from task(batches)
+        except Terminal as error:
+            yield output_batch(errors=[packed(error)])
         except FrazilError as error:
             raise carried(error) from error
 

@@ -66,6 +66,7 @@ def write_changes(
     changelogs = [task.index for task in job.tables if task.mode is DeleteMode.APPEND_ONLY]
     place = Place.of(job, shard, attempt)
     reports: list[bytes] = []
+    errors: list[bytes] = []
     done: set[tuple[int, int]] = set()
     current: tuple[int, int] | None = None
     writer: TableEpochWriter | None = None
@@ -73,6 +74,7 @@ def write_changes(
         for table, epoch, rows in fold_changes(batches, changelogs):
             if epoch == REPORT_EPOCH:
                 reports.extend(_reports(rows))
+                errors.extend(rows.filter(pc.equal(rows.column("op"), int(Op.ERROR))).column("payload").to_pylist())
                 continue
             if current != (table, epoch):
                 if writer is not None:
@@ -92,7 +94,7 @@ def write_changes(
     finally:
         if writer is not None:
             writer.abandon()
-    yield output_batch(reports=reports)
+    yield output_batch(reports=reports, errors=errors)
     yield _resolved(job, shard, epochs)
 
 
@@ -200,7 +202,9 @@ def _target(tables: dict[int, TableTask], table: int, epoch: int) -> tuple[Table
 
 def _reports(rows: pa.RecordBatch) -> list[bytes]:
     return [
-        report_json(row["table"], row["key"], row["major"], row["minor"], row["payload"]) for row in rows.to_pylist()
+        report_json(row["table"], row["key"], row["major"], row["minor"], row["payload"])
+        for row in rows.to_pylist()
+        if row["op"] == Op.REPORT
     ]
 
 

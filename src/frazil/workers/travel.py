@@ -3,6 +3,7 @@
     reader --TRAVEL rows--> shuffle, sort --TRAVEL rows--> worker --OUTPUT rows--> driver
                                                                    kind 0  a Message, as `wire` writes it
                                                                    kind 1  a SplitReport, as JSON
+                                                                   kind 2  a definite error, pickled
 
 A report travels as a row of its own, in epoch -1 (see `model.change`), and passes through the worker untouched,
 so the driver learns what the readers found from the very job that wrote the files.
@@ -17,10 +18,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.errors import FrazilError, UnknownColumn
 from frazil.model import wire
-from frazil.model.change import SplitReport
+from frazil.model.change import REPORT_EPOCH, Op, SplitReport
 from frazil.model.files import Message
 from frazil.model.position import BatchNumber, Hlc, Position
+from frazil.workers.crossing import unpacked
 
 TRAVEL = pa.schema(
     [
@@ -38,6 +41,7 @@ OUTPUT_DDL = "kind int, message binary"
 
 KIND_MESSAGE = 0
 KIND_REPORT = 1
+KIND_ERROR = 2
 
 PositionOf = Callable[[int, int], Position]
 PositionText = Callable[[pa.Array, pa.Array], pa.Array]
@@ -87,25 +91,42 @@ def report_json(table: int, split: str, major: int | None, minor: int | None, pa
     return json.dumps(report).encode()
 
 
-def output_batch(messages: Sequence[Message] = (), reports: Sequence[bytes] = ()) -> pa.RecordBatch:
-    """OUTPUT rows: the messages in their order, then the reports."""
-    kinds = [KIND_MESSAGE] * len(messages) + [KIND_REPORT] * len(reports)
-    bodies = [*(wire.encode(message) for message in messages), *reports]
+def error_row(table: int, packed_error: bytes) -> pa.RecordBatch:
+    """A reader's definite error as a TRAVEL row: it passes through the shuffle like a report."""
+    row = {"table": table, "epoch": REPORT_EPOCH, "key": "", "op": int(Op.ERROR), "payload": packed_error}
+    return pa.RecordBatch.from_pylist([row], schema=TRAVEL)
+
+
+def output_batch(
+    messages: Sequence[Message] = (), reports: Sequence[bytes] = (), errors: Sequence[bytes] = ()
+) -> pa.RecordBatch:
+    """OUTPUT rows: the messages in their order, then the reports, then errors."""
+    kinds = [KIND_MESSAGE] * len(messages) + [KIND_REPORT] * len(reports) + [KIND_ERROR] * len(errors)
+    bodies = [*(wire.encode(message) for message in messages), *reports, *errors]
     return pa.record_batch([pa.array(kinds, pa.int32()), pa.array(bodies, pa.binary())], schema=OUTPUT)
 
 
 def read_output(rows: Iterable[Any], position_of: PositionOf) -> tuple[list[Message], list[SplitReport]]:
-    """Messages and reports of (kind, bytes) rows, each in the order given. Raises `wire.BadMessage` for bytes of
-    another version, ValueError for a kind nobody writes."""
+    """Messages and reports of (kind, bytes) rows, each in the order given.
+
+    Raises the error that a task answered with, `wire.BadMessage` for bytes of another version, ValueError for a
+    kind nobody writes.
+    """
     messages: list[Message] = []
     reports: list[SplitReport] = []
+    errors: list[FrazilError] = []
     for kind, body in rows:
         if kind == KIND_MESSAGE:
             messages.append(wire.decode(bytes(body)))
         elif kind == KIND_REPORT:
             reports.append(_report(json.loads(bytes(body)), position_of))
+        elif kind == KIND_ERROR:
+            errors.append(unpacked(bytes(body)))
         else:
             raise ValueError(f"a worker's output row has the unknown kind {kind!r}")
+    if errors:
+        # What must stop the epoch goes before what the schema can still learn; then always the same one.
+        raise min(errors, key=lambda error: (isinstance(error, UnknownColumn), str(error)))
     return messages, reports
 
 

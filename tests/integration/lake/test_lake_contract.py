@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 from uuid import UUID
 
 import pytest
@@ -25,6 +28,7 @@ from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
+T = TypeVar("T")
 KINDS = ("builtin", "hadoop", "memory", "rest")
 
 
@@ -64,6 +68,18 @@ def commit(home: Catalog, table: LoadedTable, *arguments: object, **options: obj
     answer = lake.commit(table.name, lake.head(table.name), plan(table, *arguments, **options))  # type: ignore[arg-type]
     assert isinstance(answer, Accepted), answer
     return lake.head(table.name)
+
+
+def at_once(count: int, do: Callable[[int], T]) -> list[T]:
+    """Runs do(0), do(1), ... in threads that start together; raises what one of them raises."""
+    gate = threading.Barrier(count)
+
+    def run(n: int) -> T:
+        gate.wait()
+        return do(n)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))
 
 
 def test_a_created_table_has_its_key_as_identifier_and_bounded_metadata(home: Catalog, namespace: str) -> None:
@@ -135,6 +151,20 @@ def test_a_foreign_column_keeps_its_id_and_ours_gets_another(home: Catalog, peop
     evolved = Tables(home).evolve(people.name, [column("ours")])
     assert len({field.id for field in evolved}) == 4
     assert [field.name for field in evolved] == ["id", "name", "theirs", "ours"]
+
+
+def test_two_that_evolve_at_once_both_get_their_column(home: Catalog, people: LoadedTable) -> None:
+    """H55: whoever loses looks again, and its column gets another id."""
+    at_once(2, lambda n: Tables(home).evolve(people.name, [column(f"by{n}")]))
+    evolved = Tables(home).load(people.name).schema
+    assert {field.name for field in evolved} == {"id", "name", "by0", "by1"}
+    assert len({field.id for field in evolved}) == 4
+
+
+def test_two_that_create_one_table_at_once_get_the_same(home: Catalog, namespace: str) -> None:
+    name = TableName((namespace, "raced"), "people")
+    made = at_once(2, lambda n: Tables(home).create(name, shape(), DeleteMode.EQUALITY))
+    assert made[0] == made[1] == Tables(home).load(name)
 
 
 def test_a_contradicting_type_names_table_and_column(home: Catalog, people: LoadedTable) -> None:
@@ -224,18 +254,7 @@ def test_of_two_racing_commits_on_one_head_exactly_one_wins(home: Catalog, peopl
         contenders = [
             (lake.head(people.name), plan(people, 100 + round_, {1000 * round_ + n: f"by {n}"})) for n in range(2)
         ]
-        answers: list[object] = [None, None]
-        gate = threading.Barrier(2)
-
-        def run(n: int, answers: list = answers, contenders: list = contenders, gate: threading.Barrier = gate) -> None:
-            gate.wait()
-            answers[n] = lake.commit(people.name, *contenders[n])
-
-        threads = [threading.Thread(target=run, args=(n,)) for n in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        answers = at_once(2, lambda n, contenders=contenders: lake.commit(people.name, *contenders[n]))
         assert sorted(type(answer).__name__ for answer in answers) == ["Accepted", "Conflicted"], answers
         assert len(lake.head(people.name).ancestry) == round_ + 1
 

@@ -135,9 +135,7 @@ class Pipeline:
                         counts = loads(row["payload"])
                         position = None if row["major"] is None else Hlc(row["major"], row["minor"])
                         reports.append(
-                            SplitReport(
-                                split.table, row["key"], int(counts["rows"]), int(counts["dropped"]), position
-                            )
+                            SplitReport(split.table, row["key"], int(counts["rows"]), int(counts["dropped"]), position)
                         )
                         continue
                     place = (table, row["epoch"], row["key"])

@@ -166,7 +166,11 @@ def test_ordinary_values_do_take_the_fast_road(type_name: str, value: str) -> No
         ("DECIMAL(12,2)", "22.30", Decimal("22.30")),
         ("DECIMAL(12,2)", "1.2000", Decimal("1.20")),
         ("DECIMAL(12,2)", "1E+3", Decimal("1000.00")),
-        ("DECIMAL(38,10)", "1234567890123456789012345678.0123456789", Decimal("1234567890123456789012345678.0123456789")),
+        (
+            "DECIMAL(38,10)",
+            "1234567890123456789012345678.0123456789",
+            Decimal("1234567890123456789012345678.0123456789"),
+        ),
         ("DECIMAL", "22.30", "22.30"),
         ("DECIMAL", '"NaN"', "NaN"),
         ("DECIMAL", "1E+400", "1E+400"),
@@ -269,7 +273,9 @@ def test_a_missing_column_is_null() -> None:
     assert decode_rows(shape(), ("[1]", '{"a": 1}'), ("[2]", "{}")) == [{"a": 1, "b": None}, {"a": 2, "b": None}]
 
 
-@pytest.mark.parametrize("payload", ["", "null", "[1]", '{"a": 1}{"a": 2}', '{"a": 1} null', '{"a": 1', '{"a": 1, "a": 1}'])
+@pytest.mark.parametrize(
+    "payload", ["", "null", "[1]", '{"a": 1}{"a": 2}', '{"a": 1} null', '{"a": 1', '{"a": 1, "a": 1}']
+)
 def test_a_payload_that_is_no_object_is_refused(payload: str) -> None:
     """Also next to others: rows must never shift."""
     with pytest.raises(BadInput):

@@ -94,7 +94,13 @@ def test_the_fast_road_gives_what_the_exact_road_gives(file: tuple[list[str], Ta
     expected = exact_road(lines, rule)
     left = {i for i, _, _ in found.rest}
     fast = list(
-        zip(found.keys.to_pylist(), found.majors.tolist(), found.minors.tolist(), found.payloads.to_pylist(), strict=True)
+        zip(
+            found.keys.to_pylist(),
+            found.majors.tolist(),
+            found.minors.tolist(),
+            found.payloads.to_pylist(),
+            strict=True,
+        )
     )
     assert fast == [row for i, row in enumerate(expected) if i not in left]
     assert all(block[start:end].decode() == lines[i] for i, start, end in found.rest)

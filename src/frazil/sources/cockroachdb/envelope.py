@@ -173,7 +173,7 @@ def _bare(found: Mapping[str, tuple[Json, str]], kind: Envelope, metadata: Json)
 
 
 def change_of(
-    message: Message, rule: KeyRule, options: EnvelopeOptions, key_beside: list[Json] | None = None
+    message: Message, rule: KeyRule, options: EnvelopeOptions, key_beside: list[Json] | dict[str, Json] | None = None
 ) -> Change:
     """One change of the rule's table. `key_beside` is the key where it travels outside of the value.
 

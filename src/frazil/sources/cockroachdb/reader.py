@@ -84,7 +84,7 @@ class FeedReader:
         if complete_at is not None:
             options = replace(reading.options, position_if_absent=complete_at, bare_deletes=BareDeletes.NEVER)
             reading = replace(reading, options=options)
-        count = _Count(split, cut, self.assign, complete_at)
+        count = _Count(split, cut, self.assign, complete_at, again=bool(facts.get("again")))
         for changes in self._changes(file, reading, self.rules[split.table]):
             yield from count.batch(changes)
         yield count.report()
@@ -161,6 +161,7 @@ class _Count:
     cut: Cut
     assign: Assign
     complete_at: Hlc | None
+    again: bool
     rows: int = 0
     dropped: int = 0
     beyond: int = 0
@@ -200,7 +201,8 @@ class _Count:
         newest = self.newest
         if newest is not None and self.complete_at is not None:
             newest = min(newest, self.complete_at.order)
-        payload = json.dumps({"rows": self.rows, "dropped": self.dropped, "beyond": self.beyond}).encode()
+        dropped = 0 if self.again else self.dropped
+        payload = json.dumps({"rows": self.rows, "dropped": dropped, "beyond": self.beyond}).encode()
         return pa.RecordBatch.from_pylist(
             [
                 {

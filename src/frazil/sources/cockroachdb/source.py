@@ -81,6 +81,7 @@ class CloudFeed:
         self._reached: Position | None = None
         self._present: dict[str, list[FeedFile]] = {}
         self._is_open = False
+        self._handed_out: set[str] = set()
 
     @property
     def incarnation(self) -> str:
@@ -141,8 +142,15 @@ class CloudFeed:
             files = self.listing.between(table, after, upper)
             listed = {file.path for file in files}
             carried = [file for file in self._carried(table, frontier) if file.path not in listed]
-            found += [Split(number, file.path, "{}", file.size) for file in (*carried, *files)]
+            found += [self._split(number, file, is_carried=False) for file in files]
+            found += [self._split(number, file, is_carried=True) for file in carried]
         return found
+
+    def _split(self, number: int, file: FeedFile, is_carried: bool) -> Split:
+        """A file that was read before is read for what lies beyond; what it drops was counted then."""
+        again = is_carried or file.path in self._handed_out
+        self._handed_out.add(file.path)
+        return Split(number, file.path, json.dumps({"again": True}) if again else "{}", file.size)
 
     def notes(self, table: str, upper: Position, reports: Sequence[SplitReport]) -> str:
         """The table's files that sort before `upper.RESOLVED` and hold rows beyond it, as a JSON list."""
@@ -203,6 +211,7 @@ class CloudFeed:
         path = self.listing.path_of(_hlc(published))
         if path is not None:
             self.listing.forget(path)
+            self._handed_out = {known for known in self._handed_out if known > path}
 
     def reader(self, index: Mapping[str, int], shapes: Mapping[str, TableShape], assign: Assign) -> FeedReader:
         """What tasks read splits with. Raises ConfigError for a key that cannot identify rows."""

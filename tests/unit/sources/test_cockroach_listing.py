@@ -1,0 +1,243 @@
+"""Names, topics and listing: what is looked at, and what is never looked at again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import obstore
+import pytest
+from cockroach_feed import Feed, Pipeline, at, shape, upsert
+from hypothesis import given
+from hypothesis import strategies as st
+from obstore.store import MemoryStore
+
+from frazil.errors import BadInput, ConfigError, SourceUnavailable
+from frazil.model.epoch import Frontier, Window
+from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.listing import Counters, DirectoryLister, FeedListing, ObjectLister
+from frazil.sources.cockroachdb.names import Compression, FeedFile, Format, ResolvedFile, parse_name, resolved_paths
+from frazil.sources.cockroachdb.source import CloudFeed
+from frazil.sources.cockroachdb.storage import FeedLocation
+from frazil.sources.cockroachdb.topics import match_tables
+
+STAMP = "202004022058072107140000000000000"
+
+
+@pytest.mark.parametrize("folder", ["", "2020-04-02/", "2020-04-02/20/", "/2020-04-02/"])
+def test_a_data_file_is_parsed_in_every_layout(folder: str) -> None:
+    found = parse_name(f"{folder}{STAMP}-56087568dba1e6b8-1-72-00000000-test_table-1f.ndjson.gz", 7)
+    assert isinstance(found, FeedFile)
+    assert found.path == folder.lstrip("/") + f"{STAMP}-56087568dba1e6b8-1-72-00000000-test_table-1f.ndjson.gz"
+    assert found.stamp == Hlc.from_file_stamp(STAMP)
+    assert (found.topic, found.schema_version, found.size) == ("test_table", 31, 7)
+    assert (found.format, found.compression) == (Format.JSON, Compression.GZIP)
+
+
+@pytest.mark.parametrize("topic", ["t", "my-table", "d.public.my-table-1", "t+f1", "a-1-2-00000000-b", "x.ndjson"])
+def test_topics_keep_their_dashes_dots_and_pluses(topic: str) -> None:
+    found = parse_name(f"{STAMP}-56087568dba1e6b8-1-72-00000000-{topic}-a.parquet")
+    assert isinstance(found, FeedFile)
+    assert found.topic == topic
+    assert found.schema_version == 10
+
+
+@pytest.mark.parametrize(
+    "name", ["x.tmp", f"{STAMP}.RESOLVED.tmp", f"{STAMP}-x.ndjson", "other/dir/x", f".{STAMP}.RESOLVED.crc", "_SUCCESS"]
+)
+def test_files_of_others_are_not_the_feeds(name: str) -> None:
+    assert parse_name(name) is None
+
+
+@pytest.mark.parametrize(
+    "stamp", ["", "2020", "202013022058072107140000000000000", "20200402205807210714000000000000x"]
+)
+def test_a_resolved_file_without_timestamp_is_refused(stamp: str) -> None:
+    with pytest.raises(BadInput, match="RESOLVED") as caught:
+        parse_name(f"2020-04-02/{stamp}.RESOLVED")
+    assert caught.value.facts["file"] == f"2020-04-02/{stamp}.RESOLVED"
+
+
+@given(st.builds(Hlc, st.integers(0, 2**62), st.integers(0, 2**31 - 1)))
+def test_a_resolved_path_leads_back_to_its_position(position: Hlc) -> None:
+    for path in resolved_paths(position):
+        assert parse_name(path) == ResolvedFile(path, position)
+
+
+def test_a_data_file_sorts_before_the_resolved_file_of_its_stamp() -> None:
+    assert f"{STAMP}-56087568dba1e6b8-1-72-00000000-t-1.ndjson" < f"{STAMP}.RESOLVED"
+
+
+@pytest.mark.parametrize(
+    ("patterns", "topics", "expected"),
+    [
+        (["shop.public.orders"], ["orders", "users"], {"shop.public.orders": ("orders",)}),
+        (["shop.public.orders"], ["shop.public.orders"], {"shop.public.orders": ("shop.public.orders",)}),
+        (["shop.public.orders"], ["hr.public.orders"], {"shop.public.orders": ()}),
+        (["orders"], ["orders"], {"orders": ("orders",)}),
+        (
+            ["shop.public.*"],
+            ["shop.public.a", "shop.public.b", "hr.public.a"],
+            {"shop.public.*": ("shop.public.a", "shop.public.b")},
+        ),
+        (["shop.public.*"], ["a", "b"], {"shop.public.*": ("a", "b")}),
+        (["*", "orders"], ["orders", "users"], {"*": ("users",), "orders": ("orders",)}),
+        (["orders"], ["orders+f1"], {"orders": ()}),
+        (["orders+*"], ["orders+f1", "orders+f2"], {"orders+*": ("orders+f1", "orders+f2")}),
+        (["shop.public.orders+f1"], ["orders+f1"], {"shop.public.orders+f1": ("orders+f1",)}),
+        (["d.public.my.table"], ["my.table"], {"d.public.my.table": ("my.table",)}),
+        (["o*", "or*"], ["orders"], {"o*": ("orders",), "or*": ()}),
+    ],
+)
+def test_configured_tables_find_their_topics(
+    patterns: list[str], topics: list[str], expected: dict[str, tuple[str, ...]]
+) -> None:
+    assert match_tables(patterns, topics) == expected
+
+
+def build(root: Path, layout: str = "daily", days: int = 5) -> Feed:
+    feed = Feed(root, layout)
+    for day in range(days):
+        second = day * 86_400
+        feed.data(at(second), [upsert([day], at(second), a=day)])
+        feed.resolved(at(second + 10))
+    return feed
+
+
+@pytest.mark.parametrize("layout", ["flat", "daily", "hourly"])
+def test_a_poll_lists_nothing_behind_the_newest_resolved(tmp_path: Path, layout: str) -> None:
+    feed = build(tmp_path, layout)
+    run = Pipeline(feed, {"t": shape()})
+    run.drain()
+    counters = run.source.listing.counters
+    before = (counters.names, counters.directories)
+    run.drain()
+    run.drain()
+    assert counters.names == before[0]
+    assert counters.starts[-1] == feed.files[-1]
+    if layout == "daily":
+        assert counters.directories - before[1] == 4  # the root and the newest day, twice
+
+
+def test_opening_at_a_frontier_does_not_look_at_earlier_days(tmp_path: Path) -> None:
+    feed = build(tmp_path)
+    source = CloudFeed(FeedLocation(str(tmp_path)))
+    source.open({"t": Frontier(at(3 * 86_400 + 10))})
+    assert source.poll() == (at(4 * 86_400 + 10),)
+    assert all(start.startswith(feed.files[7][:10]) for start in source.listing.counters.starts[:1])
+    assert source.listing.counters.directories == 2 * 3  # twice: the root and two days of five
+    assert source.listing.counters.names == 2 * 2
+
+
+class Appearing:
+    """A listing during which a data file is written behind the cursor, once."""
+
+    def __init__(self, first: list[str], later: list[str]) -> None:
+        self.answers = [first, later]
+
+    def names_after(self, start: str, counters: Counters) -> Iterator[tuple[str, int]]:
+        names = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        yield from ((name, 1) for name in names if name > start)
+
+
+def test_a_file_written_behind_the_cursor_is_found_by_the_second_listing() -> None:
+    data = [f"{at(s).file_stamp}-{'a' * 16}-1-1-00000000-t-1.ndjson" for s in (1, 2)]
+    resolved, newer = (f"{at(s).file_stamp}.RESOLVED" for s in (5, 9))
+    listing = FeedListing(Appearing([data[1], resolved], [*data, resolved, newer]))
+    assert listing.advance() == (at(5),)
+    assert [file.path for file in listing.between("t", "", resolved)] == data
+    assert listing.advance() == (at(5), at(9))
+
+
+def test_a_resolved_position_waits_for_a_listing_that_began_after_it_was_seen() -> None:
+    """The one that the second listing meets first is not settled by it."""
+    resolved = f"{at(5).file_stamp}.RESOLVED"
+    listing = FeedListing(Appearing([], [resolved]))
+    assert listing.advance() == ()
+    assert listing.advance() == (at(5),)
+
+
+def test_memory_behind_the_published_position_is_given_back(tmp_path: Path) -> None:
+    build(tmp_path)
+    run = Pipeline(Feed(tmp_path), {"t": shape()})
+    run.drain()
+    assert len(run.source.listing) == 0
+    assert run.source.listing.resolved == (at(4 * 86_400 + 10),)
+
+
+def test_an_object_store_is_asked_for_keys_after_the_start(tmp_path: Path) -> None:
+    store = MemoryStore()
+    feed = build(tmp_path)
+    for path in feed.files:
+        obstore.put(store, path, b"x")
+    lister = ObjectLister("memory://", store)
+    found = sorted(path for path, _ in lister.names_after(feed.files[5], Counters()))
+    assert found == feed.files[6:]
+    assert sorted(path for path, _ in lister.names_after("", Counters())) == feed.files
+    listing = FeedListing(lister)
+    assert len(listing.advance()) == 5
+
+
+def test_foreign_and_temporary_files_are_passed_over(tmp_path: Path) -> None:
+    feed = build(tmp_path, days=1)
+    (tmp_path / feed.files[0]).with_suffix(".ndjson.tmp123").write_text("half")
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "2023-11-14/deep").mkdir()
+    listing = FeedListing(DirectoryLister(tmp_path))
+    assert listing.advance() == (at(10),)
+    assert listing.counters.foreign >= 2
+    assert len(listing) == 1
+
+
+def test_a_missing_directory_is_a_source_that_does_not_answer(tmp_path: Path) -> None:
+    source = CloudFeed(FeedLocation(str(tmp_path / "nowhere")))
+    source.open({})
+    with pytest.raises(SourceUnavailable):
+        source.poll()
+
+
+def test_an_unknown_storage_is_refused() -> None:
+    with pytest.raises(ConfigError, match="ftp"):
+        FeedLocation("ftp://x/y")
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("s3://feeds/shop/", "cockroachdb:s3://feeds/shop"),
+        ("s3://feeds//shop", "cockroachdb:s3://feeds/shop"),
+        ("file:///data/feed/", "cockroachdb:file:///data/feed"),
+        ("/data/x/../feed", "cockroachdb:file:///data/feed"),
+    ],
+)
+def test_one_place_has_one_incarnation(url: str, expected: str) -> None:
+    """H9."""
+    if url.startswith("s3"):
+        assert f"cockroachdb:{FeedLocation(url).normalised}" == expected
+    else:
+        assert CloudFeed(FeedLocation(url)).incarnation == expected
+
+
+def test_a_known_cluster_is_the_incarnation(tmp_path: Path) -> None:
+    """H9."""
+    source = CloudFeed(FeedLocation(str(tmp_path)), cluster_id="38269e9c")
+    assert source.incarnation == "cockroachdb:38269e9c"
+
+
+def test_tables_at_different_frontiers_get_their_own_files(tmp_path: Path) -> None:
+    feed = Feed(tmp_path)
+    for second in (0, 10, 20):
+        for topic in ("t", "u"):
+            feed.data(at(second), [upsert([second], at(second), a=second)], topic=topic)
+        feed.resolved(at(second + 5))
+    source = CloudFeed(FeedLocation(str(tmp_path)))
+    frontiers = {"t": Frontier(at(15)), "u": Frontier(at(5))}
+    source.open(frontiers)
+    assert source.poll() == (at(15), at(25))
+    splits = source.splits(Window((at(15), at(25))), frontiers, {"t": 4, "u": 7})
+    assert [(split.table, parse_name(split.name).stamp) for split in splits] == [  # type: ignore[union-attr]
+        (4, at(20)),
+        (7, at(10)),
+        (7, at(20)),
+    ]
+    assert source.poll() == ()
