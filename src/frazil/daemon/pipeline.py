@@ -211,8 +211,6 @@ class Run:
         splits = self._splits(window, concerned)
         buffer, reports = self._write(window, concerned, splits)
         chains = [chain for table in concerned if (chain := self._chain(window, table, buffer, reports))]
-        for table in concerned:
-            table.read_through(window.upper)
         if chains:
             self._line.submit(chains)
         self._after = window.upper
@@ -324,11 +322,13 @@ class Run:
         starts_empty, tip = self._starts_empty(table), table.progress.tip_position
         uuid = "" if table.loaded is None else table.loaded.uuid
         intents = []
-        for lower, upper in chain(tip, epochs_to_publish(window, files, tip, beat)):
+        met = any(report.rows for report in own)
+        for lower, upper in chain(tip, epochs_to_publish(window, files, tip, beat, met)):
             frontier = Frontier(upper, self._parts.source.notes(table.source, upper, own))
             bare = starts_empty and upper == window.uppers[0]
             intents.append(make_intent(self._coordinator, target, uuid, lower, frontier, files.get(upper, ()), bare))
             table.hand_over(frontier)
+        table.read_through(window.upper, met)
         return intents
 
     # publishing, in the threads of the commit line

@@ -53,9 +53,9 @@ class RunningTable:
             self.snapshot_id = None if entry is None else entry.snapshot_id
             self.state = TableState.INITIAL_SYNC if frontier is None else TableState.STEADY_STATE
 
-    def read_through(self, upper: Position) -> None:
+    def read_through(self, upper: Position, met_changes: bool) -> None:
         with self._lock:
-            self.progress = self.progress.read_through(upper)
+            self.progress = self.progress.read_through(upper, met_changes)
 
     def hand_over(self, frontier: Frontier) -> None:
         with self._lock:

@@ -81,6 +81,8 @@ def _file_closed(message: FileClosed) -> pb.FileClosed:
 
 
 def _from_file_closed(message: pb.FileClosed) -> FileClosed:
+    if message.kind not in _KINDS_BACK:
+        raise BadMessage(f"{message.path} is of an unknown kind {message.kind}")
     return FileClosed(
         table=TableName.parse(message.table),
         epoch=parse_position(message.epoch),

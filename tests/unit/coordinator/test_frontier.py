@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from coordinator_builders import BOB, FOREIGN, JOB, REPLACE, at, entry, head, mirrored
 
 from frazil.coordinator.frontier import At, Damaged, Fresh, RolledBack, read_frontier
 from frazil.model.commit import CommitPlan
-from frazil.model.ledger import Fence
+from frazil.model.ledger import Fence, TableHead
 from frazil.model.names import JobId
 
 FORGOTTEN = CommitPlan(entry=entry(9, fence=Fence(4, BOB), operation="forget"), files=(), forget=True).summary
@@ -98,3 +99,17 @@ def test_an_edited_summary_is_damage(key: str) -> None:
     assert isinstance(read_frontier(head(summary), JOB), Damaged)
     without = {k: v for k, v in entry(5).to_summary().items() if k != "frazil.fence"}
     assert isinstance(read_frontier(head(without), JOB), Damaged)
+
+
+@pytest.mark.parametrize(
+    "found", [head(mirror=mirrored(entry(7), 3)), head(FOREIGN, first_id=8, mirror=mirrored(entry(7), 3))]
+)
+def test_an_older_property_beside_a_history_that_never_held_it_means_rolled_back(found: TableHead) -> None:
+    """H4: main is empty, or begins with a snapshot that has no parent: nothing was expired."""
+    assert read_frontier(found, JOB) == RolledBack(mirrored(entry(7), 3), None, starts_over=True)
+
+
+def test_a_property_that_names_the_snapshot_found_is_not_ahead_of_it() -> None:
+    """Whatever sequence number it carries, for instance from before an upgrade of the table's format."""
+    same = replace(entry(7), snapshot_id=1, sequence_number=4)
+    assert isinstance(read_frontier(head(entry(7), mirror=same), JOB), At)

@@ -51,7 +51,8 @@ def test_a_row_is_the_same_in_every_envelope(text: str) -> None:
     [
         f'{{"after": null, "key": [1], "updated": "{U}"}}',
         f'{{"after": null, "before": {{"a": 1, "b": "x"}}, "updated": "{U}"}}',
-        f'{{"after": null, "before": {{"a": 1, "b": "x"}}, "key": {{"a": 1}}, "op": "d", "source": {{"ts_hlc": "{U}"}}}}',
+        '{"after": null, "before": {"a": 1, "b": "x"}, "key": {"a": 1}, "op": "d", '
+        f'"source": {{"ts_hlc": "{U}"}}}}',
     ],
 )
 def test_a_delete_is_the_same_in_every_envelope_that_has_one(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from pathlib import Path
 from typing import Any
@@ -200,12 +201,10 @@ def test_a_footer_survives_parsing_unchanged() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_garbage_is_no_parquet_file(data: bytes) -> None:
+def test_garbage_is_refused_as_no_parquet_file_and_not_otherwise(data: bytes) -> None:
     size = len(data).to_bytes(4, "little")
-    try:
+    with contextlib.suppress(NotParquet):
         physical(b"PAR1" + data + size + b"PAR1")
-    except (NotParquet, MemoryError, StopIteration, TypeError, AttributeError):
-        pass
 
 
 CSV = {"id": "INT8", "name": "STRING", "amount": "DECIMAL(10,2)", "at": "TIMESTAMPTZ", "tags": "STRING[]"}

@@ -41,7 +41,7 @@ def texts_of(sample: dict[str, Any]) -> list[tuple[str, Any]]:
     text, key = sample["sample"], sample.get("key")
     beside = loads(key) if key else None
     kind = sample.get("kind")
-    if kind == "webhook batch" or "sink=webhook" in sample["options"] and '"payload"' in text:
+    if kind == "webhook batch" or ("sink=webhook" in sample["options"] and '"payload"' in text):
         return [(dumps({k.rstrip(":"): v for k, v in message.items()}), beside) for message in loads(text)["payload"]]
     if kind == "pubsub message data":
         outer = loads(text)

@@ -27,7 +27,7 @@ from frazil.sources.cockroachdb.storage import FeedLocation
 def shapes_of(feed: Feed, targets: Any = None, look: bool = False, **kwargs: Any) -> dict[str, TableShape]:
     source = CloudFeed(FeedLocation(str(feed.root)), **kwargs)
     tables = [table.name for table in source.tables()]
-    source.open({table: None for table in tables})
+    source.open(dict.fromkeys(tables))
     window = Window(source.poll()[-1:])
     splits = source.splits(window, {}, {table: i for i, table in enumerate(tables)})
     return dict(source.shapes(splits, targets, look=look))

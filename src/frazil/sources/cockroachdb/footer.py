@@ -49,7 +49,9 @@ def physical(data: bytes) -> tuple[bytes, dict[str, str]]:
     try:
         metadata = parse(data[start:-8])
         kinds = _strip(metadata)
-    except (IndexError, KeyError, struct.error, UnicodeDecodeError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, StopIteration, RecursionError, struct.error) as error:
+        if isinstance(error, NotParquet):
+            raise
         raise NotParquet(f"its footer cannot be read: {error!r}") from error
     footer = serialise(metadata)
     return data[:start] + footer + len(footer).to_bytes(4, "little") + MAGIC, kinds
