@@ -1,6 +1,6 @@
 # `make help` explains every target.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast bench soak lint format docs proto lock clean
+.PHONY: help setup demo test test-fast bench lint format docs proto lock clean
 
 PYTHON ?= python3
 VENV   := .venv

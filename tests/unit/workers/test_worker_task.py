@@ -35,8 +35,9 @@ from frazil.model.columns import LONG, STRING, Field, Schema
 from frazil.model.files import FileClosed, Kind, Message, Resolved
 from frazil.model.position import BatchNumber, Hlc, Position
 from frazil.model.write import DeleteMode, WriteJob
+from frazil.workers.crossing import packed
 from frazil.workers.task import ColumnChanges, write_changes, write_columns
-from frazil.workers.travel import batch_number_text, hlc_text, read_output, text_like
+from frazil.workers.travel import batch_number_text, error_row, hlc_text, output_batch, read_output, text_like
 
 
 def run(
@@ -328,3 +329,27 @@ def test_position_texts_of_columns_are_those_of_the_positions() -> None:
 def test_an_output_row_of_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown kind 9"):
         read_output([(9, b"")], Hlc)
+
+
+def test_a_readers_definite_error_passes_through_the_task_and_is_raised_in_the_driver(tmp_path: Path) -> None:
+    """H11: the files that were written beside it count for nothing."""
+    error = BadInput("f1, line 3: no key", hint="mend it", file="f1", line=3)
+    output = write_changes(
+        [error_row(0, packed(error)), travel([report("f2", 5, rows=1), upsert(1, 5)])],
+        write_job(table_task(tmp_path)),
+        JsonDecoder(),
+        0,
+        "0",
+        epochs=(R1,),
+        position_text=hlc_text,
+    )
+    batches = list(output)
+    with pytest.raises(BadInput, match="line 3") as caught:
+        read_back(batches)
+    assert caught.value.facts == {"file": "f1", "line": 3}
+
+
+def test_what_must_stop_the_epoch_is_raised_before_what_the_schema_can_still_learn() -> None:
+    errors = [packed(UnknownColumn("new column", column="x")), packed(DoesNotFit("too large"))]
+    with pytest.raises(DoesNotFit):
+        read_back([output_batch(errors=errors)])
