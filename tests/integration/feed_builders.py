@@ -1,6 +1,6 @@
 """A changefeed on disk and a real pipeline on it, in the shared Spark session; tables are read back with Spark SQL.
 
-    feed.data(...), feed.resolved(R) --files--> Lab.run() --> Iceberg tables --Lab.rows(table, R)--> plain dicts
+feed.data(...), feed.resolved(R) --files--> Lab.run() --> Iceberg tables --Lab.rows(table, R)--> plain dicts
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from frazil.daemon.api import Pipeline
 from frazil.daemon.results import PublishedEpoch, RunSummary
 from frazil.model.position import Hlc
 
-__all__ = ["BASE", "Feed", "Lab", "at", "column_types", "delete", "read_rows", "upsert"]
+__all__ = ["BASE", "Feed", "Lab", "at", "column_types", "delete", "read_rows", "stop_when", "table", "upsert"]
 
 AB = {"a": "INT8", "b": "STRING"}
 
@@ -126,7 +126,8 @@ def read_rows(
     frame = spark.sql(f"SELECT * FROM {table}{version}")
     zoned = {f.name for f in frame.schema.fields if isinstance(f.dataType, TimestampType)}
     columns = [F.col(f"`{n}`").cast("timestamp_ntz").alias(n) if n in zoned else F.col(f"`{n}`") for n in frame.columns]
-    return [row.asDict() for row in frame.select(columns).orderBy(order or frame.columns[0]).collect()]
+    rows = [row.asDict() for row in frame.select(columns).collect()]
+    return sorted(rows, key=lambda row: row[order or frame.columns[0]])
 
 
 def column_types(spark: SparkSession, table: str) -> dict[str, str]:

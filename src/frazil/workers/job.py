@@ -80,7 +80,7 @@ def run_write_job(
                         for rows in reader.read(split, cuts[split.table]):
                             yield as_travel(rows)
                     except Terminal as error:
-                        yield error_row(split.table, packed(error))
+                        yield error_row(split.table, split.name, packed(error))
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         shard, attempt = _who()

@@ -91,9 +91,9 @@ def report_json(table: int, split: str, major: int | None, minor: int | None, pa
     return json.dumps(report).encode()
 
 
-def error_row(table: int, packed_error: bytes) -> pa.RecordBatch:
-    """A reader's definite error as a TRAVEL row: it passes through the shuffle like a report."""
-    row = {"table": table, "epoch": REPORT_EPOCH, "key": "", "op": int(Op.ERROR), "payload": packed_error}
+def error_row(table: int, split: str, packed_error: bytes) -> pa.RecordBatch:
+    """A reader's definite error as a TRAVEL row: it passes through the shuffle in place of the split's report."""
+    row = {"table": table, "epoch": REPORT_EPOCH, "key": split, "op": int(Op.ERROR), "payload": packed_error}
     return pa.RecordBatch.from_pylist([row], schema=TRAVEL)
 
 

@@ -47,7 +47,7 @@ JOB = JobId("shop")
 NAMESPACE = "shop"
 START = 1_767_225_600_000_000_000
 TICK = 1_000_000
-BEHIND = 15 * TICK
+BEHIND = 5 * TICK
 """A resolved timestamp that lags by so much leaves rows beyond it in the files before it."""
 PATIENCE_SECONDS = 240
 _numbers = itertools.count(1)

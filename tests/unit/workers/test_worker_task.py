@@ -335,7 +335,7 @@ def test_a_readers_definite_error_passes_through_the_task_and_is_raised_in_the_d
     """H11: the files that were written beside it count for nothing."""
     error = BadInput("f1, line 3: no key", hint="mend it", file="f1", line=3)
     output = write_changes(
-        [error_row(0, packed(error)), travel([report("f2", 5, rows=1), upsert(1, 5)])],
+        [error_row(0, "f", packed(error)), travel([report("f2", 5, rows=1), upsert(1, 5)])],
         write_job(table_task(tmp_path)),
         JsonDecoder(),
         0,
