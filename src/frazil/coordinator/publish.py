@@ -19,7 +19,7 @@ performs.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from frazil import errors
 from frazil.coordinator.admission import Admitted, Coordinator, Fenced, Stopped, admit, fenced_error
@@ -155,10 +155,14 @@ def make_intent(
     upper: Frontier,
     files: Iterable[FileClosed],
     requires_empty: bool = False,
+    source: str = "",
 ) -> Intent:
-    """The intent to publish these files as the epoch (lower, upper]; without files it is a heartbeat."""
+    """The intent to publish these files as the epoch (lower, upper]; without files it is a heartbeat.
+
+    `source` is the source's own name of the table.
+    """
     files = tuple(files)
-    entry = ledger_entry(coordinator, table, lower, upper, files)
+    entry = replace(ledger_entry(coordinator, table, lower, upper, files), source=source)
     plan = CommitPlan(entry=entry, files=files, extra_summary=_crdb_summary(entry))
     return Intent(table=table, table_uuid=table_uuid, coordinator=coordinator, plan=plan, requires_empty=requires_empty)
 

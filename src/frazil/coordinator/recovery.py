@@ -57,6 +57,15 @@ def newest_generation(head: TableHead, job: JobId) -> int:
             return 0
 
 
+def source_table(head: TableHead, job: JobId) -> str:
+    """The source's own name of the table that this pipeline filled it from; empty if the ledger does not tell."""
+    match read_frontier(head, job):
+        case At(entry) | RolledBack(entry, _, _):
+            return entry.source
+        case _:
+            return ""
+
+
 def rewind_plan(
     head: TableHead, table: TableName, job: JobId, fence: Fence
 ) -> CommitPlan | errors.TableChanged | errors.Fenced | None:

@@ -26,6 +26,7 @@ from frazil.daemon.results import (
 )
 from frazil.lake.history import published
 from frazil.lake.schemas import difference, target_columns
+from frazil.model.columns import TableShape
 from frazil.model.commit import Accepted, CommitPlan
 from frazil.model.names import BadName, TableName
 from frazil.model.position import Position, is_before
@@ -70,11 +71,12 @@ def snapshot_at(parts: Parts, table: str, moment: Position) -> int | None:
 def check(parts: Parts, catalog: str, feed: str) -> CheckReport:
     routes = route(parts.config, [table.name for table in parts.source.tables()])
     checked = [_checked(parts, taken) for taken in routes]
+    known = [(taken, shape) for taken, (_, shape) in zip(routes, checked, strict=True) if shape is not None]
     return CheckReport(
         tables=tuple(table for table, _ in checked) + tuple(_missing(parts, routes)),
         catalog=catalog,
         feed=feed,
-        pin_yaml="\n".join(pin for _, pin in checked if pin),
+        pin_yaml=parts.shaper.pins(known),
     )
 
 
@@ -144,15 +146,15 @@ def _own(parts: Parts, table: str) -> TableName:
     return wanted
 
 
-def _checked(parts: Parts, taken: Route) -> tuple[CheckedTable, str]:
+def _checked(parts: Parts, taken: Route) -> tuple[CheckedTable, TableShape | None]:
     target, entry = taken.target, taken.entry
     exists = parts.tables.exists(target)
     loaded = parts.tables.load(target) if exists else None
-    shape, pin = parts.shaper.preview(taken, loaded)
+    shape = parts.shaper.preview(taken, loaded)
     notes: list[str] = []
     if shape is None:
         told = "nothing tells its columns and key yet: pin them with `columns:` and `key:`, or wait for its first rows"
-        return _untold(taken, exists, told), ""
+        return _untold(taken, exists, told), None
     action = TableAction.EXISTS if exists else TableAction.CREATE
     if loaded is not None:
         change = difference(target, target_columns(target, shape, entry.deletes), loaded.schema)
@@ -170,7 +172,7 @@ def _checked(parts: Parts, taken: Route) -> tuple[CheckedTable, str]:
         key_origin=shape.key_origin,
         notes=tuple(notes),
     )
-    return checked, pin
+    return checked, shape
 
 
 def _untold(taken: Route, exists: bool, note: str) -> CheckedTable:

@@ -19,14 +19,14 @@ from threading import Event
 
 from frazil import errors
 from frazil.clock import Clock
-from frazil.config.model import PipelineConfig
-from frazil.config.routing import route
+from frazil.config.model import PipelineConfig, TableEntry
+from frazil.config.routing import Route, is_pattern, matches, route, target_of
 from frazil.coordinator.admission import Coordinator
 from frazil.coordinator.buffer import EpochBuffer
 from frazil.coordinator.fence import take_fence
 from frazil.coordinator.publish import AlreadyPublished, Intent, Published, Recut, failure, make_intent, wait_before
 from frazil.coordinator.publisher import Observer, publish
-from frazil.coordinator.recovery import Start, newest_generation, start
+from frazil.coordinator.recovery import Start, newest_generation, source_table, start
 from frazil.daemon.committing import CommitLine
 from frazil.daemon.shaping import Shaper
 from frazil.daemon.tables import RunningTable
@@ -131,7 +131,7 @@ class Run:
 
     def _take_over(self) -> None:
         """The fence first, then the frontiers: what an older coordinator still publishes is seen by the next look."""
-        self._notice_tables()
+        self._recall_tables()
         fence = take_fence(self._config.job, self._parts.arbiter, self._parts.clock, floor=self._newest_generation())
         self._fence_taken = Coordinator(
             job=self._config.job,
@@ -181,12 +181,40 @@ class Run:
     def _new_line(self) -> CommitLine:
         return CommitLine(self._publish, self._config.limits.epochs_in_flight - 1 or 1)
 
+    def _recall_tables(self) -> None:
+        """What the ledgers tell spares a look at the whole source; only patterns and tables that were never published
+        need one. A table is known by its ledger even if all its files are gone from the source."""
+        recalled = [self._recalled(entry) for entry in self._config.tables]
+        for taken in recalled:
+            if taken is not None:
+                self._notice(taken)
+        if None in recalled:
+            self._notice_tables()
+
+    def _recalled(self, entry: TableEntry) -> Route | None:
+        if is_pattern(entry.source):
+            return None
+        target = target_of(entry.target, entry.source, entry.source, self._config.pipeline)
+        if not self._parts.tables.exists(target):
+            return None
+        source = source_table(self._parts.lake.head(target), self._config.job)
+        return Route(source, entry, target) if source and matches(entry.source, source) else None
+
     def _notice_tables(self) -> None:
         """Tables the source offers now and the configuration wants."""
         for taken in route(self._config, [table.name for table in self._parts.source.tables()]):
-            if taken.source not in self.tables:
-                self.tables[taken.source] = RunningTable(taken, index=len(self.tables))
-                _log.info("table", source=taken.source, table=taken.target.text)
+            self._notice(taken)
+
+    def _notice(self, taken: Route) -> None:
+        if taken.source in self.tables:
+            return
+        known = next((table for table in self.tables.values() if table.route.target == taken.target), None)
+        if known is not None:
+            # The same table under its other name, with or without database and schema: the feed was made anew.
+            del self.tables[known.source]
+            known.route = taken
+        self.tables[taken.source] = known or RunningTable(taken, index=len(self.tables))
+        _log.info("table", source=taken.source, table=taken.target.text)
 
     @property
     def _coordinator(self) -> Coordinator:
@@ -326,7 +354,10 @@ class Run:
         for lower, upper in chain(tip, epochs_to_publish(window, files, tip, beat, met)):
             frontier = Frontier(upper, self._parts.source.notes(table.source, upper, own))
             bare = starts_empty and upper == window.uppers[0]
-            intents.append(make_intent(self._coordinator, target, uuid, lower, frontier, files.get(upper, ()), bare))
+            own_files = files.get(upper, ())
+            intents.append(
+                make_intent(self._coordinator, target, uuid, lower, frontier, own_files, bare, source=table.source)
+            )
             table.hand_over(frontier)
         table.read_through(window.upper, met)
         return intents

@@ -12,6 +12,7 @@ from typing import Protocol
 from frazil.config.routing import Route
 from frazil.daemon.tables import RunningTable
 from frazil.epochs.cut import assign
+from frazil.lake.schemas import source_schema
 from frazil.lake.tables import LoadedTable
 from frazil.model.columns import Schema, TableShape
 from frazil.model.ports import Decoder, Reader, Source, Split
@@ -55,11 +56,23 @@ class Shaper:
         index = {table.source: table.index for table in tables}
         return self._source.reader(index, shapes, assign), self._source.decoder(index, shapes)
 
-    def preview(self, taken: Route, loaded: LoadedTable | None) -> tuple[TableShape | None, str]:
-        """What a run would find, judging by a few rows; and the block that pins it."""
-        shape = self._source.preview(taken.source, None if loaded is None else loaded.schema)
-        return shape, "" if shape is None else pin_block({taken.source: shape})
+    def preview(self, taken: Route, loaded: LoadedTable | None) -> TableShape | None:
+        """What a run would find, judging by a few rows."""
+        return self._source.preview(taken.source, _known(taken, loaded))
+
+    def pins(self, found: Sequence[tuple[Route, TableShape]]) -> str:
+        """The block of the configuration that pins these shapes; empty if there are none."""
+        if not found:
+            return ""
+        targets = {taken.source: taken.target.text for taken, _ in found}
+        return pin_block({taken.source: shape for taken, shape in found}, targets)
 
     def _found(self, table: RunningTable, splits: Sequence[Split], look: bool) -> TableShape | None:
-        targets = {} if table.loaded is None else {table.source: table.loaded.schema}
+        known = _known(table.route, table.loaded)
+        targets = {} if known is None else {table.source: known}
         return self._source.shapes(splits, targets, look=look).get(table.source)
+
+
+def _known(taken: Route, loaded: LoadedTable | None) -> Schema | None:
+    """What the target table tells about the source's columns."""
+    return None if loaded is None else source_schema(loaded.schema, taken.entry.deletes)

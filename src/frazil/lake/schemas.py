@@ -65,6 +65,14 @@ def target_columns(table: TableName, shape: TableShape, mode: DeleteMode) -> tup
     return (*shape.columns, *_CHANGELOG)
 
 
+def source_schema(schema: Schema, mode: DeleteMode) -> Schema:
+    """The table's schema without what a changelog has added: what it tells about the source's columns."""
+    if mode is not DeleteMode.APPEND_ONLY:
+        return schema
+    own = {column.name for column in _CHANGELOG}
+    return replace(schema, fields=tuple(field for field in schema if field.name not in own))
+
+
 def new_schema(table: TableName, shape: TableShape, mode: DeleteMode) -> Schema:
     """The schema of a table to be created: ids in order, key columns required and identifying.
 
@@ -80,12 +88,16 @@ def new_schema(table: TableName, shape: TableShape, mode: DeleteMode) -> Schema:
 
 
 def numbered(columns: Sequence[Column], required: Sequence[str] = ()) -> tuple[Field, ...]:
-    """Fields with ids in order, the elements of lists after all columns."""
+    """Fields with ids in order, the elements of lists after all columns.
+
+    A field's doc is its source type: Iceberg's own does not tell JSON from text, or a time of day from a number.
+    """
     used = len(columns)
     fields = []
     for place, column in enumerate(columns, start=1):
         column_type, used = _with_ids(column.type, used)
-        fields.append(Field(place, column.name, column_type, required=column.name in required))
+        required_here, doc = column.name in required, column.source_type or None
+        fields.append(Field(place, column.name, column_type, required=required_here, doc=doc))
     return tuple(fields)
 
 

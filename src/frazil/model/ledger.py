@@ -44,7 +44,10 @@ class Fence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """One published epoch of one table, as a snapshot's summary or the table property tells it."""
+    """One published epoch of one table, as a snapshot's summary or the table property tells it.
+
+    `source` is the source's own name of the table, so that a restart need not search the source for it.
+    """
 
     job: JobId
     batch_id: UUID
@@ -59,6 +62,7 @@ class LedgerEntry:
     delete_files: int
     rows: int
     deletes: int
+    source: str = ""
     snapshot_id: int | None = None
     sequence_number: int | None = None
 
@@ -77,6 +81,7 @@ class LedgerEntry:
             "frazil.delete-files": str(self.delete_files),
             "frazil.rows": str(self.rows),
             "frazil.deletes": str(self.deletes),
+            "frazil.source": self.source,
         }
         return {key: value for key, value in facts.items() if value}
 
@@ -103,6 +108,7 @@ class LedgerEntry:
                 delete_files=int(summary.get("frazil.delete-files", "0")),
                 rows=int(summary.get("frazil.rows", "0")),
                 deletes=int(summary.get("frazil.deletes", "0")),
+                source=summary.get("frazil.source", ""),
                 snapshot_id=snapshot_id,
                 sequence_number=sequence_number,
             )

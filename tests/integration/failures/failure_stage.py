@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
@@ -34,9 +34,10 @@ from frazil.demo.changefeed import Changefeed
 from frazil.demo.proof import differences
 from frazil.demo.shop import COLUMNS, KEYS, Shop
 from frazil.lake.cache import cache_home
-from frazil.lake.catalogs import open_catalog
+from frazil.lake.catalogs import Catalog, open_catalog
 from frazil.lake.commits import IcebergLake
 from frazil.lake.session import open_session
+from frazil.lake.tables import Tables
 from frazil.model.ledger import LedgerEntry, TableHead
 from frazil.model.names import JobId, TableName, batch_id
 from frazil.model.position import Hlc
@@ -189,10 +190,16 @@ class Stage:
 
     # what the tables say
 
-    def head(self, spark: SparkSession, table: TableName) -> TableHead:
+    def opened(self, spark: SparkSession) -> Catalog:
         settings = catalog_settings(load_config(self.config).catalog)
         open_session("frazil-tests", [settings], active=spark)
-        return IcebergLake(open_catalog(spark, settings)).head(table)
+        return open_catalog(spark, settings)
+
+    def warehouse_has(self, spark: SparkSession, table: TableName) -> bool:
+        return Tables(self.opened(spark)).exists(table)
+
+    def head(self, spark: SparkSession, table: TableName) -> TableHead:
+        return IcebergLake(self.opened(spark)).head(table)
 
     def entries(self, spark: SparkSession, table: TableName) -> list[LedgerEntry]:
         """Own entries on main's ancestry, oldest first."""
@@ -314,7 +321,3 @@ def expected_epochs(shop: Shop, table: str) -> list[Hlc]:
 def chosen(resolved: Sequence[Hlc], moments: int) -> list[Hlc]:
     """So many moments, evenly spread, the newest among them."""
     return [resolved[len(resolved) * (n + 1) // moments - 1] for n in range(moments)]
-
-
-def with_lake(parts: Parts, lake: Any) -> Parts:
-    return replace(parts, lake=lake)

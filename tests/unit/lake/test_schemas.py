@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from frazil.errors import BadInput, ConfigError
-from frazil.lake.schemas import can_promote, check_required, difference, new_schema, target_columns
+from frazil.lake.schemas import can_promote, check_required, difference, new_schema, source_schema, target_columns
+from frazil.lake.tables import uuid_properties
 from frazil.model.columns import (
     DOUBLE,
     FLOAT,
@@ -12,6 +13,7 @@ from frazil.model.columns import (
     STRING,
     TIMESTAMP,
     TIMESTAMPTZ,
+    UUID,
     Column,
     Decimal,
     Field,
@@ -120,3 +122,18 @@ def test_a_column_the_source_lost_may_stay_unless_it_is_required() -> None:
     demanding = Schema(0, (Field(1, "id", LONG), Field(2, "old", STRING, required=True)))
     with pytest.raises(BadInput, match="'old'"):
         check_required(ORDERS, [column("id", LONG)], demanding)
+
+
+def test_a_changelogs_own_columns_are_not_taken_for_the_sources() -> None:
+    """A restart learns the source's columns from the table, too."""
+    made = new_schema(ORDERS, shape(column("name")), DeleteMode.APPEND_ONLY)
+    known = source_schema(made, DeleteMode.APPEND_ONLY)
+    assert [field.name for field in known] == ["id", "name"]
+    upserted = schema(id=LONG, _op=STRING)
+    assert source_schema(upserted, DeleteMode.EQUALITY) == upserted, "there a source may have such a column"
+
+
+def test_uuid_columns_keep_no_bounds_whoever_writes_them() -> None:
+    """iceberg-java compares uuids as signed numbers: with bounds it would skip equality deletes that match."""
+    schema = Schema(0, (Field(1, "id", UUID, required=True), Field(2, "n", LONG)), (1,))
+    assert uuid_properties(schema) == {"write.metadata.metrics.column.id": "counts"}

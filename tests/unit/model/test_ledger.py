@@ -36,6 +36,7 @@ entries = st.builds(
     delete_files=counts,
     rows=counts,
     deletes=counts,
+    source=st.text(max_size=20),
 )
 
 

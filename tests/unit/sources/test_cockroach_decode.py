@@ -218,6 +218,8 @@ def test_nan_is_a_float() -> None:
         ("DECIMAL(12,2)", "99999999999"),
         ("DECIMAL(12,2)", '"NaN"'),
         ("DECIMAL(38,10)", "1E+30"),
+        ("DECIMAL(38,10)", "6E31"),
+        ("DECIMAL(38,38)", "167"),
         ("FLOAT4", "1E+39"),
         ("FLOAT8", "1E+400"),
         ("BOOL", "1"),

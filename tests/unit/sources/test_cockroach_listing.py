@@ -157,6 +157,14 @@ def test_a_resolved_position_waits_for_a_listing_that_began_after_it_was_seen() 
     assert listing.advance() == (at(5),)
 
 
+def test_files_beyond_the_newest_resolved_are_not_settled(tmp_path: Path) -> None:
+    feed = build(tmp_path, days=1)
+    feed.data(at(99), [upsert([1], at(99), a=1)])
+    listing = FeedListing(DirectoryLister(tmp_path))
+    listing.advance()
+    assert len(listing) == 1
+
+
 def test_memory_behind_the_published_position_is_given_back(tmp_path: Path) -> None:
     build(tmp_path)
     run = Pipeline(Feed(tmp_path), {"t": shape()})

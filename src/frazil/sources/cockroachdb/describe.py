@@ -63,7 +63,7 @@ class SqlDescriber:
     def __call__(self, topic: str) -> Knowledge | None:
         schema, table = split_topic(topic)
         try:
-            with psycopg.connect(self.dsn, autocommit=True) as connection:
+            with psycopg.connect(self.dsn, autocommit=True, connect_timeout=10) as connection:
                 try:
                     rows = connection.execute(_COCKROACHDB, [table]).fetchall()
                 except psycopg.errors.UndefinedColumn:

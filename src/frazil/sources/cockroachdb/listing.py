@@ -30,6 +30,7 @@ from frazil.sources.cockroachdb.storage import FeedLocation, reaching
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _HOUR = re.compile(r"\d{2}")
+_BEHIND_ALL = "~"  # the feed's names begin with digits
 
 
 @dataclass(slots=True)
@@ -134,6 +135,11 @@ class FeedListing:
             self._resolved.update((name.stamp, name.path) for name in resolved)
             self._start = newest.path
         return self.resolved
+
+    def reach(self) -> None:
+        """Asks for nothing. Raises SourceUnavailable if the feed cannot be listed at all."""
+        for _ in self._lister.names_after(_BEHIND_ALL, self.counters):
+            pass
 
     def survey(self) -> tuple[FeedFile, ...]:
         """Every data file after the start, settled or not, in order."""

@@ -193,12 +193,15 @@ def for_family(knowledge: Knowledge, profile: Profile) -> Knowledge:
     return replace(knowledge, columns=tuple(known for known in knowledge.columns if known.name in kept))
 
 
-def pin_block(shapes: Mapping[str, TableShape]) -> str:
+def pin_block(shapes: Mapping[str, TableShape], targets: Mapping[str, str] | None = None) -> str:
     """YAML to copy into the configuration; comments say where each line comes from."""
     lines = ["tables:"]
     for table, shape in shapes.items():
         key = ", ".join(_yaml(name) for name in shape.key)
-        lines += [f"  - source: {_yaml(table)}", f"    key: [{key}]  # {shape.key_origin}", "    columns:"]
+        lines.append(f"  - source: {_yaml(table)}")
+        if targets and table in targets:
+            lines.append(f"    target: {_yaml(targets[table])}")
+        lines += [f"    key: [{key}]  # {shape.key_origin}", "    columns:"]
         lines += [f"      {_yaml(c.name)}: {_yaml_type(c.source_type)}  # {c.origin}" for c in shape.columns]
     return "\n".join(lines) + "\n"
 

@@ -179,7 +179,9 @@ class CloudFeed:
             by_table.setdefault(_topic(split.name), []).append(split)
         for table, own in by_table.items():
             target = (targets or {}).get(table)
-            told = [configured(self._settings(table).pinned), self._asked(table, again=look)]
+            told = [configured(self._settings(table).pinned)]
+            if look or resolve_shape(told) is None:
+                told.append(self._asked(table, again=look))
             by_target = from_target(target) if target is not None else Knowledge()
             is_family = "+" in table
             shape = resolve_shape([*told, by_target])
@@ -246,6 +248,7 @@ class CloudFeed:
         for path in resolved_paths(_hlc(position)):
             if self.location.size(path) is not None:
                 return path
+        self.listing.reach()
         raise SourceLost(
             f"overcompacted: {self.location.normalised} no longer holds the resolved file of {position}, "
             "where a table was published up to",

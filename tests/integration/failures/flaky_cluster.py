@@ -1,0 +1,109 @@
+"""Runs a pipeline whose tasks fail the first time, on executors that are processes of their own.
+
+    flaky_cluster.py CONFIG NOTES
+        read    the first attempt of every reading task raises
+        write   the first attempt of a writing task raises, after it has written files of another table
+        lost    once, a writing task takes its whole executor with it, and the shuffle files it held
+
+Each fault leaves a file in the folder NOTES that says which process it met.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from pyspark import TaskContext
+
+from frazil.clock import SystemClock
+from frazil.config.load import load_config
+from frazil.daemon.assemble import assemble
+from frazil.daemon.pipeline import Run
+from frazil.observability.metrics import Metrics
+
+
+@dataclass(frozen=True)
+class Faults:
+    notes: str
+
+    def first_attempt(self) -> bool:
+        return bool(TaskContext.get().attemptNumber() == 0)
+
+    def note(self, kind: str) -> bool:
+        """True if this is the first fault of its kind in this task and stage."""
+        context = TaskContext.get()
+        name = kind if kind == "lost" else f"{kind}-{context.stageId()}-{context.partitionId()}"
+        try:
+            descriptor = os.open(f"{self.notes}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            return False
+        os.write(descriptor, Path(f"/proc/{executor()}/cmdline").read_bytes())
+        os.close(descriptor)
+        return True
+
+
+def executor() -> int:
+    """The JVM above this Python worker and its daemon."""
+    pid = os.getpid()
+    while "java" not in Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
+
+
+@dataclass(frozen=True)
+class FlakyReader:
+    reader: Any
+    faults: Faults
+
+    def read(self, split: Any, cut: Any) -> Iterator[Any]:
+        for number, batch in enumerate(self.reader.read(split, cut)):
+            yield batch
+            if number == 0 and self.faults.first_attempt() and self.faults.note("read"):
+                raise RuntimeError("a disk of the source stumbles")
+
+
+@dataclass(frozen=True)
+class FlakyDecoder:
+    decoder: Any
+    faults: Faults
+
+    def keys(self, table: int, keys: Any) -> Any:
+        return self.decoder.keys(table, keys)
+
+    def rows(self, table: int, keys: Any, payloads: Any) -> Any:
+        if table > 0 and self.faults.first_attempt():
+            if self.faults.note("lost"):
+                os.kill(executor(), signal.SIGKILL)
+            if self.faults.note("write"):
+                raise RuntimeError("a worker stumbles")
+        return self.decoder.rows(table, keys, payloads)
+
+
+class FlakyShaper:
+    def __init__(self, shaper: Any, faults: Faults) -> None:
+        self._shaper, self._faults = shaper, faults
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shaper, name)
+
+    def roads(self, tables: Any) -> Any:
+        reader, decoder = self._shaper.roads(tables)
+        return FlakyReader(reader, self._faults), FlakyDecoder(decoder, self._faults)
+
+
+def main(path: str, notes: str) -> None:
+    clock = SystemClock()
+    assembly = assemble(load_config(path), clock, Metrics(clock))
+    parts = replace(assembly.parts, shaper=FlakyShaper(assembly.parts.shaper, Faults(notes)))
+    Run(parts, lambda run: None, Event()).until_stopped(once=True)
+    assembly.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
