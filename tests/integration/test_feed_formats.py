@@ -45,7 +45,7 @@ def test_a_feed_is_followed_over_hours_and_days(
     for step in range(4):
         start = 10 * HOUR * step
         lines = [upsert([n], at(start + 1), a=n, b=f"{step}") for n in range(step, step + 3)]
-        expected |= {n: f"{step}" for n in range(step, step + 3)}
+        expected |= dict.fromkeys(range(step, step + 3), f"{step}")
         lab.feed.data(at(start), [*lines, upsert([50], at(start + 9), a=50, b=f"beyond {step}")])
         lab.feed.resolved(at(start + 5))
         if step % 2:

@@ -1,4 +1,4 @@
-"""A feed whose configuration pins nothing: columns and key are found out, shown by `frazil check`, and stay what they are.
+"""A feed whose configuration pins nothing: columns and key are found out, shown by `frazil check`, and remembered.
 
 first rows --> inferred types --> table --> restart: the table tells them --> later columns are added
 """

@@ -261,9 +261,10 @@ def test_a_feed_that_was_emptied_is_not_taken_for_a_quiet_one(lab: Lab) -> None:
 def test_a_feed_made_anew_with_full_names_goes_on(lab: Lab) -> None:
     """A changefeed created again at the same place WITH full_table_name and cursor = the last resolved timestamp."""
     lab.tables = [table("shop.public.t")]
-    lab.feed.data(at(1), [row(1, 1)], topic="t")
+    old = lab.feed.data(at(1), [row(1, 1)], topic="t")
     lab.feed.resolved(at(2))
     lab.run()
+    (lab.feed.root / old).unlink()
     lab.feed.data(at(3), [row(2, 3)], topic="shop.public.t", session="b" * 16)
     lab.feed.resolved(at(4))
     lab.run()

@@ -97,7 +97,7 @@ MOST = {
     "clock": ('"23:59:59.999999"', 86_399_999_999),
 }
 ZERO = {
-    **{name: ("null", None) for name in COLUMNS},
+    **dict.fromkeys(COLUMNS, ("null", None)),
     "a": ("3", 3),
     "d38": ("0", Decimal("0E-10")),
     "d2": ("0.00", Decimal("0.00")),

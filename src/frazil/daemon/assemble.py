@@ -28,11 +28,8 @@ from frazil.lake.catalogs import CatalogSettings, CatalogType, open_catalog
 from frazil.lake.commits import IcebergLake
 from frazil.lake.session import open_session
 from frazil.lake.tables import Tables
-from frazil.model.change import SplitReport
-from frazil.model.files import Message
-from frazil.model.ports import Cut, Decoder, Reader, Split
-from frazil.model.position import Hlc, Position
-from frazil.model.write import WriteJob
+from frazil.model.ports import Split
+from frazil.model.position import Hlc
 from frazil.observability.metrics import Metrics
 from frazil.sources.cockroachdb.describe import SqlDescriber
 from frazil.sources.cockroachdb.envelope import BareDeletes, Envelope, EnvelopeOptions
@@ -80,7 +77,9 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
         tables=Tables(catalog),
         arbiter=IcebergArbiter(catalog, clock),
         shaper=Shaper(source),
-        executors=executors_on(session),
+        executors=Executors(
+            write=partial(run_write_job, session, position_of=Hlc), cores=session.sparkContext.defaultParallelism
+        ),
         observer=PublishObserver(metrics),
         metrics=metrics,
         clock=clock,
@@ -108,21 +107,6 @@ def catalog_settings(config: CatalogConfig) -> CatalogSettings:
         uri=config.uri,
         properties=config.properties,
     )
-
-
-def executors_on(spark: SparkSession) -> Executors:
-    def write(
-        splits: Sequence[Split],
-        cuts: Mapping[int, Cut],
-        reader: Reader,
-        decoder: Decoder,
-        job: WriteJob,
-        epochs: tuple[Position, ...],
-        small: bool,
-    ) -> tuple[list[Message], list[SplitReport]]:
-        return run_write_job(spark, splits, cuts, reader, decoder, job, epochs, Hlc, small)
-
-    return Executors(write=write, cores=int(spark.sparkContext.defaultParallelism))
 
 
 def make_source(config: PipelineConfig, spark: SparkSession, clock: Clock) -> CloudFeed | SinklessFeed:

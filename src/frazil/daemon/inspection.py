@@ -122,8 +122,11 @@ def _status(parts: Parts, target: TableName) -> TableStatus:
 def _targets(parts: Parts) -> list[TableName]:
     """The targets of the source's tables, and of entries whose table the source does not show yet."""
     offered = [taken.target for taken in route(parts.config, [table.name for table in parts.source.tables()])]
-    named = [_named(parts, entry) for entry in parts.config.tables if not is_pattern(entry.source)]
-    return list(dict.fromkeys([*named, *offered]))
+    return list(dict.fromkeys([*_all_named(parts), *offered]))
+
+
+def _all_named(parts: Parts) -> list[TableName]:
+    return [_named(parts, entry) for entry in parts.config.tables if not is_pattern(entry.source)]
 
 
 def _named(parts: Parts, entry: TableEntry) -> TableName:
@@ -132,11 +135,14 @@ def _named(parts: Parts, entry: TableEntry) -> TableName:
 
 
 def _own(parts: Parts, table: str) -> TableName:
-    targets = _targets(parts)
+    """A table that the configuration names and the catalog has is ours without a look at the source."""
     try:
         wanted = TableName.parse(table)
     except BadName:
         wanted = None
+    if wanted is not None and wanted in _all_named(parts) and parts.tables.exists(wanted):
+        return wanted
+    targets = _targets(parts)
     if wanted not in targets:
         raise errors.ConfigError(
             f"{table} is not a table of pipeline {parts.config.pipeline}",

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event
+from typing import Protocol
 
 from frazil import errors
 from frazil.clock import Clock
@@ -54,14 +55,25 @@ class _CutAgain(Exception):
     """The table holds something else than this coordinator thought; its ledger must be read again."""
 
 
+class WritesWindows(Protocol):
+    def __call__(
+        self,
+        splits: Sequence[Split],
+        cuts: Mapping[int, Cut],
+        reader: Reader,
+        decoder: Decoder,
+        job: WriteJob,
+        epochs: tuple[Position, ...],
+        *,
+        small: bool,
+    ) -> tuple[list[Message], list[SplitReport]]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executors:
     """What the stages run on executors, with Spark already inside."""
 
-    write: Callable[
-        [Sequence[Split], Mapping[int, Cut], Reader, Decoder, WriteJob, tuple[Position, ...], bool],
-        tuple[list[Message], list[SplitReport]],
-    ]
+    write: WritesWindows
     cores: int
 
 
@@ -292,7 +304,7 @@ class Run:
         )
         cuts = {table.index: cut_of(window, table.progress.tip_position) for table in concerned}
         reader, decoder = self._parts.shaper.roads(concerned)
-        messages, reports = self._parts.executors.write(splits, cuts, reader, decoder, job, window.uppers, small)
+        messages, reports = self._parts.executors.write(splits, cuts, reader, decoder, job, window.uppers, small=small)
         buffer = EpochBuffer(job.shards)
         for message in messages:
             buffer.take(message)

@@ -60,6 +60,7 @@ class LoadedTable:
     location: str
     schema: Schema
     spec_id: int
+    partitioned_by: tuple[str, ...]
     format_version: int
     properties: Mapping[str, str]
 
@@ -85,7 +86,15 @@ class Tables:
         if not self.exists(table):
             self.create(table, shape, mode)
         check_required(table, columns, self.evolve(table, columns))
-        return self.load(table)
+        loaded = self.load(table)
+        if loaded.partitioned_by:
+            raise ConfigError(
+                f"table {table} is partitioned by {', '.join(loaded.partitioned_by)}, and partitioned tables cannot be "
+                "written yet",
+                hint=f"publish to another table than {table}",
+                table=table.text,
+            )
+        return loaded
 
     def create(
         self,
@@ -224,12 +233,14 @@ def parse_table(table: TableName, metadata: Mapping[str, Any]) -> LoadedTable:
             hint=f"publish to another table than {table}, or drop that column from it",
             table=table.text,
         ) from error
+    spec = next(s for s in metadata["partition-specs"] if s["spec-id"] == metadata["default-spec-id"])
     return LoadedTable(
         name=table,
         uuid=metadata["table-uuid"],
         location=metadata["location"],
         schema=schema,
         spec_id=metadata["default-spec-id"],
+        partitioned_by=tuple(field["name"] for field in spec["fields"]),
         format_version=metadata["format-version"],
         properties=metadata.get("properties", {}),
     )

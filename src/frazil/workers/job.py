@@ -1,11 +1,12 @@
 """The Spark job of a window: one for all tables of a pipeline.
 
     small = False     range(bins) --read--> TRAVEL --shuffle by (table, key), sort--> write --> OUTPUT, collected
-    small = True      range(1)    --read, sort in Arrow, write------------------------------> OUTPUT, collected
+    small = True      one task    --read, sort in Arrow, write------------------------------> OUTPUT, collected
 
 Each bin of splits is one partition of the reading stage, filled so that bins weigh about the same; no task is the
 funnel. The shuffle sorts and spills in the JVM, so an epoch of any size needs the memory of a few chunks. Below
-some ten thousand changes the shuffle costs more than the work: then one task does all of it.
+some ten thousand changes the shuffle costs more than the work: then one task does all of it, and is started without
+the planning that a query costs.
 
 This is the only module of the stage that knows Spark.
 """
@@ -13,7 +14,7 @@ This is the only module of the stage that knows Spark.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -72,35 +73,38 @@ def run_write_job(
     position_text = text_like(epochs[0])
     bins = fill_bins(splits, 1 if small else _bin_count(spark, splits))
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column("id").to_pylist():
-                for split in bins[number]:
-                    try:
-                        for rows in reader.read(split, cuts[split.table]):
-                            yield as_travel(rows)
-                    except Terminal as error:
-                        yield error_row(split.table, split.name, packed(error))
+    def read(numbers: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        for number in numbers:
+            for split in bins[number]:
+                try:
+                    for rows in reader.read(split, cuts[split.table]):
+                        yield as_travel(rows)
+                except Terminal as error:
+                    yield error_row(split.table, split.name, packed(error))
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         shard, attempt = _who()
         return write_changes(batches, job, decoder, shard, attempt, epochs=epochs, position_text=position_text)
 
-    def read_and_write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = sort_travel(pa.Table.from_batches(read(batches), TRAVEL))
-        yield from write(iter([rows]))
+    def read_bins(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return read(number for batch in batches for number in batch.column("id").to_pylist())
 
-    numbers = spark.range(0, len(bins), 1, len(bins))
+    def read_and_write(numbers: Iterator[int]) -> Iterator[tuple[int, bytes]]:
+        rows = sort_travel(pa.Table.from_batches(read(numbers), TRAVEL))
+        for batch in _answering(write(iter([rows]))):
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
     if small:
-        output = numbers.mapInArrow(_crossing(read_and_write), OUTPUT_DDL)
+        collect = spark.sparkContext.parallelize([0], 1).mapPartitions(read_and_write).collect
     else:
-        changes = numbers.mapInArrow(_crossing(read), TRAVEL_DDL)
-        output = (
+        changes = spark.range(0, len(bins), 1, len(bins)).mapInArrow(_crossing(read_bins), TRAVEL_DDL)
+        collect = (
             changes.repartition(job.shards, "table", "key")
             .sortWithinPartitions(*SORT_COLUMNS)
             .mapInArrow(_crossing(write), OUTPUT_DDL)
+            .collect
         )
-    messages, reports = read_output(_brought_home(output.collect), position_of)
+    messages, reports = read_output(_brought_home(collect), position_of)
     _must_be_whole(messages, job.shards, epochs)
     return messages, reports
 
@@ -169,15 +173,17 @@ def _who() -> tuple[int, str]:
 
 
 def _crossing(task: ArrowTask) -> ArrowTask:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from task(batches)
-        except Terminal as error:
-            yield output_batch(errors=[packed(error)])
-        except FrazilError as error:
-            raise carried(error) from error
+    return lambda batches: _answering(task(batches))
 
-    return run
+
+def _answering(output: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A task's output; an error that ends it becomes an answer, or, if trying again may help, an exception."""
+    try:
+        yield from output
+    except Terminal as error:
+        yield output_batch(errors=[packed(error)])
+    except FrazilError as error:
+        raise carried(error) from error
 
 
 def _brought_home(collect: Callable[[], list[Any]]) -> list[Any]:

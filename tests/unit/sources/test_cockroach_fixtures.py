@@ -305,6 +305,7 @@ def test_a_complete_feed_with_commit_times_keeps_the_newest_version(feed: Feed) 
     run = Pipeline(feed, {"t": shape()}, complete=True)
     run.drain()
     assert run.rows() == [{"a": 1, "b": "new"}]
+    assert [report.newest for report in run.reports] == [at(0)]  # nothing is left for a later epoch
 
 
 def test_a_complete_feed_that_grows_is_noticed(feed: Feed) -> None:

@@ -33,6 +33,7 @@ _HEX = r"^\\x(?:[0-9a-fA-F]{2})*$"
 _UUID_DIGITS = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
 _DECIMAL_BITS_DIGITS = 39  # fewer digits than this always fit into 128 bits
+_FRACTION_DIGITS = 38
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 _NIBBLES = np.zeros(256, dtype=np.uint8)
 for _digit, _text in enumerate("0123456789abcdef"):
@@ -84,7 +85,7 @@ def columns_of(payloads: pa.Array, columns: Sequence[Column], steps: Sequence[tu
         # A first line `null` would bring pyarrow down, and an empty one would shift the rows.
         if texts.null_count or not pc.all(pc.starts_with(texts, "{"), min_count=0).as_py():
             raise TakeExactRoad
-        guard = _overflow_guard(columns)
+        guard = _decimal_guard(columns)
         if guard and pc.any(pc.match_substring_regex(texts, guard), min_count=0).as_py():
             raise TakeExactRoad
         joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")
@@ -147,10 +148,12 @@ def _step(column: Column) -> tuple[Any, Finish] | None:
             return None
 
 
-def _overflow_guard(columns: Sequence[Column]) -> str | None:
-    """Finds decimals that may need more than 128 bits once scaled: pyarrow would let them wrap around."""
+def _decimal_guard(columns: Sequence[Column]) -> str | None:
+    """Finds decimals that pyarrow would change without a word: it lets those that need more than 128 bits once
+    scaled wrap around, and takes those far below the scale for zero."""
     found = [
-        rf'"{column.name}"\s*:\s*"?[-+]?(?:[0-9]{{{_DECIMAL_BITS_DIGITS - column.type.scale},}}|[0-9.]+[eE]\+?[0-9])'
+        rf'"{column.name}"\s*:\s*"?[-+]?'
+        rf"(?:[0-9]{{{_DECIMAL_BITS_DIGITS - column.type.scale},}}|[0-9.]+[eE]|[0-9]*\.[0-9]{{{_FRACTION_DIGITS},}})"
         for column in columns
         if isinstance(column.type, iceberg.Decimal)
     ]
