@@ -40,8 +40,8 @@ class CommitLine:
         self._waiting.append(self._line.submit(self._commit_window, chains))
 
     @property
-    def idle(self) -> bool:
-        return all(future.done() for future in self._waiting)
+    def failure(self) -> BaseException | None:
+        return self._failure
 
     def check(self) -> None:
         if self._failure is not None:

@@ -41,6 +41,7 @@ from frazil.model.files import Message
 from frazil.model.names import batch_id, epoch_prefix
 from frazil.model.ports import Arbiter, Cut, Decoder, Lake, Reader, Source, Split
 from frazil.model.position import Position, is_before
+from frazil.model.state import TableState
 from frazil.model.write import EpochTarget, TableTask, WriteJob
 from frazil.observability.logs import Log
 from frazil.observability.metrics import Metrics
@@ -129,7 +130,8 @@ class Run:
                     self._begin_again(error, trouble)
         finally:
             self._line.close()
-        self._line.check()
+        if isinstance(failure := self._line.failure, errors.Terminal):
+            raise failure
 
     @property
     def resolved(self) -> Position | None:
@@ -185,6 +187,9 @@ class Run:
     def _begin_again(self, error: Exception, trouble: int) -> None:
         """Forgets everything that was only thought, and reads the ledgers again."""
         _log.warning("reading the ledgers again", reason=str(error) or type(error).__name__, attempt=trouble)
+        for table in self.tables.values():
+            table.state = TableState.BACKOFF
+        self._tell()
         self._line.close()
         self._line = self._new_line()
         if not self._parts.clock.wait(wait_before(trouble + 1, self._parts.clock.jitter()), self._stop):
