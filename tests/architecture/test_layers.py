@@ -1,7 +1,7 @@
 """The layer table of ARCHITECTURE.md, held by a test: who may import whom, and who must stay pure.
 
-    cli, demo  ->  daemon  ->  sources | epochs | workers | coordinator | lake   ->  model, errors, clock
-                               (no stage imports another stage)
+cli, demo  ->  daemon  ->  sources | epochs | workers | coordinator | lake   ->  model, errors, clock
+                           (no stage imports another stage)
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ MAY_IMPORT = {
 }
 PURE = ("model/", "epochs/", "coordinator/")
 PERFORMERS = {"coordinator/publisher.py", "coordinator/fence.py"}
+ARROW_TYPES = "model/arrow.py"
 IMPURE_MODULES = {"time", "random", "os", "socket", "subprocess", "pathlib", "pyspark", "py4j", "pyarrow", "threading"}
 PY4J_ROOMS = {"lake"}
 
@@ -68,8 +69,9 @@ def test_a_stage_imports_the_model_and_itself_only(path: Path) -> None:
 def test_decisions_touch_neither_clock_nor_chance_nor_the_world(path: Path) -> None:
     if name_of(path) in PERFORMERS:
         return
+    allowed = {"pyarrow"} if name_of(path) == ARROW_TYPES else set()
     for module, _ in imports_of(path):
-        assert module.split(".")[0] not in IMPURE_MODULES, f"{name_of(path)} imports {module}"
+        assert module.split(".")[0] not in IMPURE_MODULES - allowed, f"{name_of(path)} imports {module}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from frazil.errors import BadInput, CatalogRefused, DoesNotFit
 from frazil.model import columns as c
+from frazil.model.arrow import TRAVEL
 from frazil.model.change import REPORT_EPOCH, TRAVEL_COLUMNS, Op
 from frazil.model.columns import LONG, STRING, Field, Schema
 from frazil.model.files import FileClosed, Kind, Message, Resolved
@@ -27,7 +28,6 @@ from frazil.model.position import BatchNumber, Hlc, Position
 from frazil.model.write import DeleteMode, EpochTarget, TableTask, WriteJob
 from frazil.workers.job import run_columns_job, run_write_job
 from frazil.workers.task import ColumnChanges
-from frazil.workers.travel import TRAVEL
 
 pytestmark = pytest.mark.spark
 

@@ -51,7 +51,7 @@ def demo(directory: Path) -> None:
     out.print(f"[bold]1.[/] A shop opens. Its changefeed goes to [cyan]{directory / 'feed'}[/]; starting Spark ...")
     with Pipeline.from_file(config) as pipeline:
         out.print(f"[bold]2.[/] [cyan]frazil run {config}[/] while the shop is trading:")
-        with Live(console=out, refresh_per_second=4, transient=not out.is_terminal) as live:
+        with Live(console=out, refresh_per_second=4) as live:
             run_while_trading(pipeline, shop, lambda progress: live.update(_progress_table(progress, shop)))
         query = _QUERY.format(catalog=pipeline.catalog_name)
         out.print(f"\n[bold]3.[/] Spark SQL on the result:\n[dim]{query}[/]")
@@ -67,7 +67,9 @@ def demo(directory: Path) -> None:
         f"  frazil status {config}                       table, state, last epoch, snapshot id, lag\n"
         f"  frazil epochs {config} shop.orders           what was published, epoch by epoch\n"
         f"  frazil run    {config} --once                nothing new: nothing is published twice\n"
-        f"  frazil init --source cockroachdb             a commented configuration for your own feed"
+        f"  frazil init --source cockroachdb             a commented configuration for your own feed",
+        soft_wrap=True,
+        highlight=False,
     )
 
 
@@ -93,6 +95,7 @@ def _rows_table(headings: list[str], rows: list[tuple[object, ...]]) -> Table:
 def _show_moment(out: Console, moment: Moment) -> None:
     sizes = ", ".join(f"{name} {count:,}" for name, count in moment.rows.items())
     verdict = "[red]differs[/]" if moment.differences else "[green]equal, row by row[/]"
-    out.print(f"   {moment.resolved.source_time:%H:%M:%S.%f} (R={moment.resolved.text}): {sizes}: {verdict}")
+    when = f"{moment.resolved.source_time:%H:%M:%S.%f} (R={moment.resolved.text})"
+    out.print(f"   {when}: {sizes}: {verdict}", soft_wrap=True)
     for difference in moment.differences[:10]:
         out.print(f"     [red]{difference}[/]")

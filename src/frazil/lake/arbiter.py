@@ -22,6 +22,7 @@ from frazil.lake.failures import JAVA_ERRORS, failure_of
 from frazil.lake.heads import Base, read_head
 from frazil.lake.publish import Publication, publish
 from frazil.lake.tables import Tables
+from frazil.model.arrow import value_type
 from frazil.model.columns import LONG, STRING, TIMESTAMPTZ, Column, TableShape
 from frazil.model.commit import CommitAnswer
 from frazil.model.ledger import Fence, TableHead
@@ -43,7 +44,6 @@ _SHAPE = TableShape(
     key=("pipeline", "generation", "owner"),
     key_origin="frazil",
 )
-_ARROW_TYPES = {STRING: pa.string(), LONG: pa.int64(), TIMESTAMPTZ: pa.timestamp("us", "UTC")}
 
 
 class IcebergArbiter:
@@ -118,7 +118,7 @@ def _parquet(values: dict[str, object], ids: dict[str, int]) -> bytes:
     fields = [
         pa.field(
             column.name,
-            _ARROW_TYPES[column.type],  # type: ignore[index]
+            value_type(column.type),
             nullable=column.name not in _SHAPE.key,
             metadata={"PARQUET:field_id": str(ids[column.name])},
         )

@@ -12,38 +12,23 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from frazil.model.columns import Decimal, Field, ListOf, Primitive, Type
+from frazil.model.arrow import value_type
+from frazil.model.columns import UUID, Field, ListOf, Type
 
 _FIELD_ID = b"PARQUET:field_id"
-_ARROW = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "time": pa.time64("us"),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", tz="UTC"),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    # The extension type is what makes Arrow write Parquet's UUID annotation; plain fixed_size_binary(16) would be
-    # read back as fixed[16].
-    "uuid": pa.uuid(),
-}
 
 
 def arrow_type(type_: Type) -> pa.DataType:
     """The Arrow type whose Parquet form is the one Iceberg's specification gives for `type_`."""
     match type_:
-        case Decimal(precision, scale):
-            return pa.decimal128(precision, scale)
         case ListOf(element, element_id, required):
             return pa.list_(_field("element", element, element_id, required))
-        case Primitive(name) if name in _ARROW:
-            return _ARROW[name]
-        case Primitive(name):
-            return pa.binary(int(name.removeprefix("fixed[").removesuffix("]")))
+        case _ if type_ == UUID:
+            # The extension type is what makes Arrow write Parquet's UUID annotation; plain fixed_size_binary(16)
+            # would be read back as fixed[16].
+            return pa.uuid()
+        case _:
+            return value_type(type_)
 
 
 def arrow_field(field: Field) -> pa.Field:

@@ -25,8 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import BadInput
+from frazil.model.arrow import TRAVEL
 from frazil.model.change import SORT_COLUMNS
-from frazil.workers.travel import TRAVEL, as_travel
+from frazil.workers.travel import as_travel
 
 # Spark hands over batches of some ten thousand rows. Decoding and writing like larger ones, and a chunk of wide
 # rows must stay small in bytes too.

@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from frazil.errors import FrazilError, Terminal, Transient
+from frazil.model.arrow import TRAVEL
 from frazil.model.change import SORT_COLUMNS, TRAVEL_DDL, SplitReport
 from frazil.model.files import Message, Resolved
 from frazil.model.ports import Cut, Decoder, Reader, Split
@@ -34,7 +35,6 @@ from frazil.workers.fold import sort_travel
 from frazil.workers.task import ColumnChanges, write_changes, write_columns
 from frazil.workers.travel import (
     OUTPUT_DDL,
-    TRAVEL,
     PositionOf,
     as_travel,
     error_row,

@@ -20,22 +20,12 @@ import pyarrow.compute as pc
 
 from frazil.errors import FrazilError, UnknownColumn
 from frazil.model import wire
+from frazil.model.arrow import TRAVEL
 from frazil.model.change import REPORT_EPOCH, Op, SplitReport
 from frazil.model.files import Message
 from frazil.model.position import BatchNumber, Hlc, Position
 from frazil.workers.crossing import unpacked
 
-TRAVEL = pa.schema(
-    [
-        ("table", pa.int32()),
-        ("epoch", pa.int32()),
-        ("key", pa.string()),
-        ("major", pa.int64()),
-        ("minor", pa.int64()),
-        ("op", pa.int32()),
-        ("payload", pa.binary()),
-    ]
-)
 OUTPUT = pa.schema([("kind", pa.int32()), ("message", pa.binary())])
 OUTPUT_DDL = "kind int, message binary"
 

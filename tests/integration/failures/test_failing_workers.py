@@ -18,11 +18,11 @@ def test_failed_tasks_and_a_lost_executor_leave_no_trace_in_the_tables(stage: St
     Nothing relies on sharing the driver's memory: readers, decoders and reports all cross between processes."""
     stage.write_config(
         spark={"master": "local-cluster[2,1,1024]", "driver_memory": "1g"},
-        limits={"epochs_per_job": 3, "small_epoch_bytes": 0},
+        limits={"epochs_per_job": 2, "small_epoch_bytes": 0},
     )
     notes = stage.directory / "notes"
     notes.mkdir()
-    stage.trade(5)
+    stage.trade(3)
     process = stage.start(SCRIPT, str(stage.config), str(notes))
     assert stage.finished(process) == 0, stage.said(process)
 

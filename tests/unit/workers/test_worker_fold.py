@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from worker_builders import delete, in_batches, row, travel, upsert
 
 from frazil.errors import BadInput
+from frazil.model.arrow import TRAVEL
 from frazil.model.change import Op
 from frazil.workers import fold
 from frazil.workers.fold import fold_changes, fold_columns, sort_travel
-from frazil.workers.travel import TRAVEL
 
 KEYS = st.one_of(st.sampled_from(["[1]", "[2]", "[10]"]), st.text(max_size=3))
 CHANGES = st.lists(

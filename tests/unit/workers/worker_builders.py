@@ -10,13 +10,14 @@ from uuid import NAMESPACE_URL, uuid5
 
 import pyarrow as pa
 
+from frazil.model.arrow import TRAVEL
 from frazil.model.change import REPORT_EPOCH, Op
 from frazil.model.columns import LONG, STRING, Field, Schema
 from frazil.model.files import FileClosed, Kind, Message, Resolved
 from frazil.model.names import TableName
 from frazil.model.position import Hlc, Position
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableTask, WriteJob
-from frazil.workers.travel import TRAVEL, read_output
+from frazil.workers.travel import read_output
 
 USERS = Schema(3, (Field(1, "id", LONG, required=True), Field(2, "name", STRING)), identifier_ids=(1,))
 CHANGELOG = Schema(

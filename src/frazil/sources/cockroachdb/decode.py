@@ -18,12 +18,13 @@ import pyarrow.compute as pc
 
 from frazil.errors import BadInput, DoesNotFit, UnknownColumn
 from frazil.model import columns as iceberg
+from frazil.model.arrow import value_type
 from frazil.model.columns import Column, TableShape
 from frazil.sources.cockroachdb.exact import Json, NotJson, dumps, loads
 from frazil.sources.cockroachdb.keys import EXCERPT, KeyRule
 from frazil.sources.cockroachdb.types import Family, parse_source_type
 from frazil.sources.cockroachdb.values import Converter, Misfit, canonical, converter
-from frazil.sources.cockroachdb.vectors import TakeExactRoad, arrow_type, columns_of, plan
+from frazil.sources.cockroachdb.vectors import TakeExactRoad, columns_of, plan
 
 _SLICE = 65_536
 
@@ -149,12 +150,12 @@ def _sliced(
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return [pa.array([], arrow_type(column.type)) for column in columns]
+        return [pa.array([], value_type(column.type)) for column in columns]
     return [pa.concat_arrays(list(pieces)) for pieces in zip(*parts, strict=True)]
 
 
 def _schema(columns: Sequence[Column]) -> Any:
-    return pa.schema([(column.name, arrow_type(column.type)) for column in columns])
+    return pa.schema([(column.name, value_type(column.type)) for column in columns])
 
 
 def _parsed(table: str, key: str, payload: bytes | None) -> dict[str, Json]:
@@ -184,7 +185,7 @@ def _parsed_key(table: str, key: str, count: int) -> list[Json]:
 
 def _exact_column(table: DecodedTable, column: Column, keys: pa.Array, values: list[Json]) -> pa.Array:
     convert = _converter(table.shape, column)
-    to = arrow_type(column.type)
+    to = value_type(column.type)
     try:
         return pa.array([None if value is None else convert(value) for value in values], to)
     except (Misfit, pa.ArrowException, OverflowError, UnicodeEncodeError):

@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.errors import BadInput
-from frazil.model.change import REPORT_EPOCH, TRAVEL_COLUMNS, Op
+from frazil.model.arrow import TRAVEL
+from frazil.model.change import REPORT_EPOCH, Op
 from frazil.model.columns import TableShape
 from frazil.model.ports import Cut, Split
 from frazil.model.position import Hlc
@@ -42,8 +43,6 @@ from frazil.sources.cockroachdb.storage import BLOCK, FeedLocation, line_blocks
 
 DROPPED, BEYOND = -1, -2
 _ROWS = 20_000
-_TYPES = (pa.int32(), pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.int32(), pa.binary())
-TRAVEL = pa.schema(list(zip(TRAVEL_COLUMNS, _TYPES, strict=True)))
 
 Assign = Callable[[np.ndarray, np.ndarray, Cut], np.ndarray]
 

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from frazil.model import columns as iceberg
-from frazil.model.columns import Column, ListOf, Type
+from frazil.model.arrow import value_type
+from frazil.model.columns import Column, ListOf
 from frazil.sources.cockroachdb.types import Family, parse_source_type
 
 _BYTES_MAX = (1 << 31) - (1 << 16)
@@ -42,31 +43,6 @@ for _digit, _text in enumerate("0123456789abcdef"):
 
 class TakeExactRoad(Exception):
     """Something here needs a closer look."""
-
-
-def arrow_type(to: Type) -> Any:
-    """The Arrow type that a column of this Iceberg type travels in."""
-    if isinstance(to, ListOf):
-        return pa.list_(arrow_type(to.element))
-    if isinstance(to, iceberg.Decimal):
-        return pa.decimal128(to.precision, to.scale)
-    simple = {
-        "boolean": pa.bool_(),
-        "int": pa.int32(),
-        "long": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "date": pa.date32(),
-        "time": pa.time64("us"),
-        "timestamp": pa.timestamp("us"),
-        "timestamptz": pa.timestamp("us", tz="UTC"),
-        "string": pa.string(),
-        "uuid": pa.binary(16),
-        "binary": pa.binary(),
-    }
-    if to.name in simple:
-        return simple[to.name]
-    return pa.binary(int(to.name.removeprefix("fixed[").removesuffix("]")))
 
 
 Finish = Callable[[Any], Any]
@@ -121,16 +97,16 @@ def _step(column: Column) -> tuple[Any, Finish] | None:
         if not _PLAIN_NAME.fullmatch(column.name):
             return None
         end = Decimal(10) ** (to.precision - to.scale)
-        return arrow_type(to), lambda array: _within(array, end)
+        return value_type(to), lambda array: _within(array, end)
     if isinstance(to, ListOf):
         return None
     match to.name:
         case "int" | "boolean":
-            return arrow_type(to), _as_read
+            return value_type(to), _as_read
         case "long":
             return (pa.string(), _time) if family is Family.TIME else (pa.int64(), _as_read)
         case "float" | "double":
-            return arrow_type(to), _finite
+            return value_type(to), _finite
         case "string":
             exact_only = family in (Family.JSON, Family.GEO, Family.DECIMAL, Family.INT, Family.FLOAT)
             return None if exact_only else (pa.string(), _as_read)
