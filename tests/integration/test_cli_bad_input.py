@@ -117,6 +117,32 @@ def test_a_wrong_key_in_the_configuration_is_told_not_waited_for(
         assert not lab.exists()
 
 
+def test_a_csv_export_without_pinned_columns_is_told_not_waited_for(
+    spark: SparkSession, warehouse: Path, namespace: str, tmp_path: Path
+) -> None:
+    lab = Lab(spark, warehouse, namespace, tmp_path, tables=[table(columns={})], source={"complete": True})
+    lab.feed.data(at(1), b"1,x\n", extension="csv")
+    result = lab.cli("run", "--once")
+    assert result.exit_code == 2, result.stderr
+    assert "CSV" in result.stderr
+    assert "columns:" in result.stderr
+
+
+def test_messages_without_a_key_need_a_configured_one(
+    spark: SparkSession, warehouse: Path, namespace: str, tmp_path: Path
+) -> None:
+    """A CDC query in the bare envelope carries no key."""
+    lab = Lab(spark, warehouse, namespace, tmp_path, tables=[table(key=(), columns={})])
+    lab.feed.data(at(1), [f'{{"__crdb__": {{"updated": "{at(1)}"}}, "a": 1, "b": "x"}}'])
+    lab.feed.resolved(at(2))
+    result = lab.cli("run", "--once")
+    assert result.exit_code == 3, result.stderr
+    assert "key:" in result.stderr
+    lab.tables = [table(columns={})]
+    assert lab.cli("run", "--once").exit_code == 0
+    assert lab.rows() == [GOOD]
+
+
 def test_a_resolved_file_without_timestamp_is_named(lab: Lab) -> None:
     lab.feed.data(at(3), [upsert([2], at(3), a=2, b="y")])
     lab.feed.resolved(at(5))
@@ -137,7 +163,9 @@ def test_a_torn_compressed_file_is_named(lab: Lab) -> None:
 
 def test_a_misspelt_key_of_the_configuration_names_the_nearest(lab: Lab) -> None:
     lab.settings = {"hartbeat": "10m"}
-    message = refused(lab, 2).stderr
+    result = lab.cli("run", "--once")
+    assert result.exit_code == 2
+    message = result.stderr
     assert "hartbeat" in message
     assert "heartbeat" in message
     assert "pipeline.yaml" in message

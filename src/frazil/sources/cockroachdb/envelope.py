@@ -211,7 +211,11 @@ def _position(message: Message, rule: KeyRule, options: EnvelopeOptions) -> Hlc:
     try:
         return Hlc.parse(message.updated)
     except (NotAPosition, TypeError) as error:
-        raise BadInput(f"{rule.table}: {message.updated!r} is no commit time", table=rule.table) from error
+        raise BadInput(
+            f"{rule.table}: {message.updated!r} is no commit time",
+            hint="A commit time looks like 1701102296662969433.0000000001: the file is damaged, or not a changefeed's.",
+            table=rule.table,
+        ) from error
 
 
 def _is_delete(message: Message, rule: KeyRule, options: EnvelopeOptions) -> bool:

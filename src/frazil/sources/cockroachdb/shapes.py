@@ -187,6 +187,35 @@ def inferred_key(profile: Profile, table: str) -> tuple[str, ...]:
     return tuple(key)
 
 
+def check_enough(table: str, places: Sequence[Knowledge], profile: Profile, *, is_csv: bool) -> None:
+    """Raises if no shape was found and more rows like these would not tell one either; waiting for them would be
+    waiting forever. Returns if all that was seen are deletes."""
+    if is_csv:
+        raise ConfigError(
+            f"{table}: CSV files tell neither types nor key",
+            hint=f"List all columns of {table} under `columns:` in table order, and its key under `key:`.",
+            table=table,
+        )
+    if not profile.columns:
+        return
+    key = next((place.key for place in places if place.key), ())
+    known = {column.name for place in places for column in place.columns}
+    missing = [name for name in key if name not in known]
+    if missing:
+        raise ConfigError(
+            f"{table}: nothing tells the type of the key column {missing[0]}: none of the {profile.rows} rows looked "
+            f"at has a value of it; they have {', '.join(sorted(known)) or 'none'}",
+            hint=f"Correct `key:` in the entry of {table}; or pin the type of {missing[0]} under `columns:`.",
+            table=table,
+            column=missing[0],
+        )
+    raise BadInput(
+        f"{table}: the key cannot be told, since the messages do not carry it",
+        hint=f"Set `key: [...]` in the entry of {table}: the primary key columns, in key order.",
+        table=table,
+    )
+
+
 def for_family(knowledge: Knowledge, profile: Profile) -> Knowledge:
     """One column family holds some of the table's columns; the key is known in all of them."""
     kept = {*profile.columns, *knowledge.key}

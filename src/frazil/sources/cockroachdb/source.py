@@ -27,12 +27,13 @@ from frazil.model.position import Hlc, Position, is_before
 from frazil.sources.cockroachdb.decode import DecodedTable, FeedDecoder
 from frazil.sources.cockroachdb.envelope import EnvelopeOptions
 from frazil.sources.cockroachdb.listing import FeedListing, lister_of
-from frazil.sources.cockroachdb.names import FeedFile, parse_name, resolved_paths
+from frazil.sources.cockroachdb.names import FeedFile, Format, parse_name, resolved_paths
 from frazil.sources.cockroachdb.profile import Profile, merged, profile_split
 from frazil.sources.cockroachdb.reader import Assign, FeedReader, TableReading
 from frazil.sources.cockroachdb.shapes import (
     Knowledge,
     Pinned,
+    check_enough,
     configured,
     for_family,
     from_enriched,
@@ -168,10 +169,10 @@ class CloudFeed:
         *,
         look: bool = False,
     ) -> Mapping[str, TableShape]:
-        """The tables of these splits. A table of which columns or key are unknown even after looking at its rows is
-        left out. `look` reads the rows anyway: to learn of columns that nobody announced.
+        """The tables of these splits. A table of which nothing but deletes was seen so far is left out. `look` reads
+        the rows anyway: to learn of columns that nobody announced.
 
-        Raises BadInput if the key cannot be told, ConfigError for an impossible pin.
+        Raises BadInput if the key cannot be told, ConfigError for an impossible pin or for CSV files without pins.
         """
         found: dict[str, TableShape] = {}
         by_table: dict[str, list[Split]] = {}
@@ -192,6 +193,9 @@ class CloudFeed:
                 key_is_known = any(place.key for place in places)
                 guess = inferred(seen if not key_is_known else _without_key(seen), table)
                 shape = resolve_shape([*places, guess])
+                if shape is None:
+                    is_csv = any(_file(split.name).format is Format.CSV for split in own)
+                    check_enough(table, [*places, guess], seen, is_csv=is_csv)
             if shape is not None:
                 found[table] = shape
         return found
@@ -294,10 +298,14 @@ def _inventory(paths: Sequence[str]) -> dict[str, object]:
     return {"files": len(paths), "digest": digest[:16]}
 
 
-def _topic(path: str) -> str:
+def _file(path: str) -> FeedFile:
     file = parse_name(path)
     assert isinstance(file, FeedFile), path
-    return file.topic
+    return file
+
+
+def _topic(path: str) -> str:
+    return _file(path).topic
 
 
 def _hlc(position: Position) -> Hlc:
