@@ -23,7 +23,7 @@ def postgres_server() -> Iterator[str]:
     if owner is not None:
         os.chown(home, owner.pw_uid, owner.pw_gid)
         # The owner may not be allowed to look into our own directories.
-        programs = Path(shutil.copytree(programs.parent, home / "install")) / "bin"
+        programs = _copied(programs, home / "install")
     port = _free_port()
     options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
 
@@ -51,6 +51,15 @@ def _programs() -> Path:
         for program in programs.iterdir():
             program.chmod(0o755)
     return programs
+
+
+def _copied(programs: Path, to: Path) -> Path:
+    """The wheel as a whole: its programs find their libraries beside the package."""
+    package = programs.parents[1]
+    for part in package.parent.glob(f"{package.name}*"):
+        if part.is_dir() and not part.name.endswith(".dist-info"):
+            shutil.copytree(part, to / part.name, symlinks=True)
+    return to / programs.relative_to(package.parent)
 
 
 def _unprivileged() -> pwd.struct_passwd | None:

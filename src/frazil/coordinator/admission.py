@@ -19,6 +19,8 @@ from frazil.model.ledger import Fence, LedgerEntry, TableHead
 from frazil.model.names import JobId, TableName
 from frazil.model.position import Position
 
+_KEEP_ONE = "Another process runs this pipeline. Keep one of them; do not restart this one."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coordinator:
@@ -86,9 +88,26 @@ def _incomparable(theirs: str, ours: str) -> bool:
 def fenced_error(table: TableName, by: Fence, ours: Fence) -> errors.Fenced:
     return errors.Fenced(
         f"{table} is published by coordinator {by.label}; this one, {ours.label}, has been replaced",
-        hint="Another process runs this pipeline. Keep one of them; do not restart this one.",
+        hint=_KEEP_ONE,
         table=table.text,
         by=by.text,
+        fence=ours.text,
+    )
+
+
+def replaced(job: JobId, newest: Fence | None, ours: Fence) -> errors.Fenced | None:
+    """What the register of pipelines says: the error to stop with if another coordinator has taken over.
+
+    A look that decides no commit. Without it an older coordinator that is always the first to publish would never
+    meet the newer fence on a table, and the two would run side by side for ever.
+    """
+    if newest is None or not outranks(newest, ours):
+        return None
+    return errors.Fenced(
+        f"pipeline {job} is run by coordinator {newest.label}; this one, {ours.label}, has been replaced",
+        hint=_KEEP_ONE,
+        pipeline=job.text,
+        by=newest.text,
         fence=ours.text,
     )
 

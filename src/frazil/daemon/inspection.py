@@ -13,7 +13,7 @@ from frazil import errors
 from frazil.config.model import TableEntry
 from frazil.config.routing import Route, is_pattern, route, target_of
 from frazil.coordinator.fence import take_fence
-from frazil.coordinator.frontier import At, Fresh, read_frontier
+from frazil.coordinator.frontier import At, Fresh, RolledBack, read_frontier
 from frazil.coordinator.recovery import newest_generation, rewind_plan
 from frazil.daemon.pipeline import Parts
 from frazil.daemon.results import (
@@ -83,12 +83,16 @@ def check(parts: Parts, catalog: str, feed: str) -> CheckReport:
 def rewind(parts: Parts, table: str) -> str:
     target = _own(parts, table)
     job = parts.config.job
-    floor = newest_generation(parts.lake.head(target), job)
-    fence = take_fence(job, parts.arbiter, parts.clock, floor)
+    head = parts.lake.head(target)
+    nothing = f"{target} was not rolled back: nothing to do"
+    # Taking the fence ends a running pipeline, so that it is taken only if there is something to set right.
+    if not isinstance(read_frontier(head, job), RolledBack):
+        return nothing
+    fence = take_fence(job, parts.arbiter, parts.clock, floor=newest_generation(head, job))
     head = parts.lake.head(target)
     match rewind_plan(head, target, job, fence):
         case None:
-            return f"{target} was not rolled back: nothing to do"
+            return nothing
         case CommitPlan() as plan:
             answer = parts.lake.commit(target, head, plan)
         case error:

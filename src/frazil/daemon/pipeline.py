@@ -30,6 +30,7 @@ from frazil.coordinator.publisher import Observer, publish
 from frazil.coordinator.recovery import Start, newest_generation, source_table, start
 from frazil.daemon.committing import CommitLine
 from frazil.daemon.shaping import Shaper
+from frazil.daemon.succession import Succession
 from frazil.daemon.tables import RunningTable
 from frazil.epochs.cut import cut_of
 from frazil.epochs.progress import acknowledgeable, chain, epochs_to_publish, heartbeat_due, plan_window, resume_after
@@ -104,6 +105,7 @@ class Run:
         self._on_change = on_change
         self._stop = stop
         self._fence_taken: Coordinator | None = None
+        self._succession: Succession | None = None
         self._after: Position | None = None
         self.tables: dict[str, RunningTable] = {}
         self._line = self._new_line()
@@ -153,6 +155,7 @@ class Run:
             incarnation=self._parts.source.incarnation,
             config_hash=self._parts.config_hash,
         )
+        self._succession = Succession(self._parts.arbiter, self._parts.clock, self._fence_taken)
         _log.info("took over", pipeline=self._config.pipeline, fence=fence.label)
         self._read_ledgers()
 
@@ -244,6 +247,8 @@ class Run:
     def _step(self) -> bool:
         """Reads and writes the next window; False if nothing new is resolved."""
         self._line.check()
+        if self._succession is not None:
+            self._succession.check()
         resolved = self._parts.source.poll()
         known = set(self.tables)
         self._notice_tables()

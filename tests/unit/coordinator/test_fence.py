@@ -6,6 +6,7 @@ import pytest
 from coordinator_builders import ALICE, BOB, JOB, ScriptedArbiter, StillClock
 
 from frazil import errors
+from frazil.coordinator.admission import replaced
 from frazil.coordinator.fence import ATTEMPTS_MAX, Denied, Looking, Register, Taken, Taking, advance, take_fence
 from frazil.model.commit import Accepted, Conflicted, Refused, Unknown
 from frazil.model.ledger import Fence
@@ -73,3 +74,17 @@ def test_the_decision_alone() -> None:
     assert isinstance(advance(Taking(ATTEMPTS_MAX, Fence(5, ALICE), read), Unknown("x"), ALICE), Denied)
     with pytest.raises(AssertionError):
         advance(Looking(), Accepted(1), ALICE)
+
+
+def test_the_register_tells_a_coordinator_that_it_was_replaced() -> None:
+    """H12: also one that nobody has met on a table yet."""
+    ours = Fence(5, ALICE)
+    error = replaced(JOB, Fence(6, BOB), ours)
+    assert isinstance(error, errors.Fenced)
+    assert error.facts["by"] == Fence(6, BOB).text
+    assert replaced(JOB, Fence(5, BOB), ours) is not None, "an equal generation of another owner (H45)"
+
+
+@pytest.mark.parametrize("newest", [None, Fence(5, ALICE), Fence(4, BOB)], ids=["lost", "ours", "older"])
+def test_a_register_without_a_successor_stops_nobody(newest: Fence | None) -> None:
+    assert replaced(JOB, newest, Fence(5, ALICE)) is None
