@@ -112,11 +112,14 @@ class Run:
 
     def until_stopped(self, once: bool) -> None:
         """Publishes until `stop` is set, or with `once` until everything resolved is published."""
-        trouble = 0
+        trouble, in_doubt = 0, False
         try:
             self._take_over()
             while not self._stop.is_set():
                 try:
+                    if in_doubt:
+                        self._read_ledgers()
+                        in_doubt = False
                     if self._step():
                         trouble = 0
                     elif once:
@@ -129,7 +132,8 @@ class Run:
                     trouble += 1
                     if once and trouble > TROUBLE_MAX_ONCE:
                         raise
-                    self._begin_again(error, trouble)
+                    self._let_go(error, trouble)
+                    in_doubt = True
         finally:
             self._line.close()
         if isinstance(failure := self._line.failure, errors.Terminal):
@@ -187,16 +191,15 @@ class Run:
             case errors.Terminal() as error:
                 raise error
 
-    def _begin_again(self, error: Exception, trouble: int) -> None:
-        """Forgets everything that was only thought, and reads the ledgers again."""
+    def _let_go(self, error: Exception, trouble: int) -> None:
+        """Forgets everything that was only thought: after a while the ledgers are read again."""
         _log.warning("reading the ledgers again", reason=str(error) or type(error).__name__, attempt=trouble)
         for table in self.tables.values():
             table.state = TableState.BACKOFF
         self._tell()
         self._line.close()
         self._line = self._new_line()
-        if not self._parts.clock.wait(wait_before(trouble + 1, self._parts.clock.jitter()), self._stop):
-            self._read_ledgers()
+        self._parts.clock.wait(wait_before(trouble + 1, self._parts.clock.jitter()), self._stop)
 
     def _new_line(self) -> CommitLine:
         return CommitLine(self._publish, self._config.limits.epochs_in_flight - 1 or 1)

@@ -1,9 +1,9 @@
 """A small shop, its changefeed, and a pipeline that can be broken in every way; what must hold afterwards.
 
-    Stage.trade(rounds)   --> feed            the oracle remembers every change
-    Stage.drain(spark)    --> tables          in this process, on the suite's session
-    Stage.start(...)      --> tables          in a process of its own, with all its local state in one folder
-    assert_whole(...)         every epoch once, in one chain without gaps; contents at several moments like the oracle
+Stage.trade(rounds)   --> feed            the oracle remembers every change
+Stage.drain(spark)    --> tables          in this process, on the suite's session
+Stage.start(...)      --> tables          in a process of its own, with all its local state in one folder
+assert_whole(...)         every epoch once, in one chain without gaps; contents at several moments like the oracle
 """
 
 from __future__ import annotations

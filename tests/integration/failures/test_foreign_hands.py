@@ -131,7 +131,9 @@ def goes_on_after(stage: Stage, spark: SparkSession, table: TableName) -> None:
 
 def compact(stage: Stage, spark: SparkSession, table: TableName) -> None:
     before = stage.head(spark, table).snapshot_id
-    spark.sql(f"CALL {stage.catalog}.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))")
+    spark.sql(
+        f"CALL {stage.catalog}.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
+    )
     head = stage.head(spark, table)
     assert head.snapshot_id != before, "nothing was compacted"
     assert head.ancestry[0].summary["operation"] == "replace"

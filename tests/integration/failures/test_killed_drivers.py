@@ -19,7 +19,9 @@ KILLS = 4
 SEED = 11
 
 
-def test_a_driver_killed_around_its_commits_leaves_every_epoch_published_once(stage: Stage, spark: SparkSession) -> None:
+def test_a_driver_killed_around_its_commits_leaves_every_epoch_published_once(
+    stage: Stage, spark: SparkSession
+) -> None:
     """H6, H19: before the commit, after it and before anybody knew, after the source was told; each time with all
     local state gone (scratch folders, caches), so that the next run goes on from the table alone."""
     stage.write_config(limits={"epochs_per_job": 2})
