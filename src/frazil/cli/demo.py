@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -62,15 +64,20 @@ def demo(directory: Path) -> None:
         _show_moment(out, moment)
     if any(moment.differences for moment in moments):
         sys.exit(1)
-    out.print(
-        f"\nTry next:\n"
-        f"  frazil status {config}                       table, state, last epoch, snapshot id, lag\n"
-        f"  frazil epochs {config} shop.orders           what was published, epoch by epoch\n"
-        f"  frazil run    {config} --once                nothing new: nothing is published twice\n"
-        f"  frazil init --source cockroachdb             a commented configuration for your own feed",
-        soft_wrap=True,
-        highlight=False,
+    out.print(_next_steps(config), soft_wrap=True, highlight=False)
+
+
+def _next_steps(config: Path) -> str:
+    """Commands to copy, with the program as this shell can call it."""
+    program = "frazil" if shutil.which("frazil") else os.path.relpath(sys.argv[0])
+    steps = (
+        (f"{program} status {config}", "table, state, last epoch, snapshot id, lag"),
+        (f"{program} epochs {config} shop.orders", "what was published, epoch by epoch"),
+        (f"{program} run {config} --once", "nothing new: nothing is published twice"),
+        (f"{program} init --source cockroachdb", "a commented configuration for your own feed"),
     )
+    width = max(len(command) for command, _ in steps)
+    return "\nTry next:\n" + "\n".join(f"  {command:<{width}}   {what}" for command, what in steps)
 
 
 def _progress_table(progress: Progress, shop: Shop) -> Table:

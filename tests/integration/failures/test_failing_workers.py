@@ -17,7 +17,11 @@ def test_failed_tasks_and_a_lost_executor_leave_no_trace_in_the_tables(stage: St
     """H41, H42: every attempt writes under names of its own, and only the reports of complete attempts are taken.
     Nothing relies on sharing the driver's memory: readers, decoders and reports all cross between processes."""
     stage.write_config(
-        spark={"master": "local-cluster[2,1,1024]", "driver_memory": "1g"},
+        spark={
+            "master": "local-cluster[2,1,1024]",
+            "driver_memory": "1g",
+            "conf": {"spark.shuffle.io.maxRetries": "1", "spark.shuffle.io.retryWait": "100ms"},
+        },
         limits={"epochs_per_job": 2, "small_epoch_bytes": 0},
     )
     notes = stage.directory / "notes"

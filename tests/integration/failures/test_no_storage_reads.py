@@ -112,7 +112,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> It
     process = stage.start(
         "-m", "frazil.cli.main", "run", str(stage.config), "--once",
         under=under if can_trace() else (),
-        PYTHONPATH=str(hooks), AUDIT_LOG=str(log), AUDIT_BELOW="/data/",
+        PYTHONPATH=os.pathsep.join([str(hooks), os.environ.get("PYTHONPATH", "")]), AUDIT_LOG=str(log), AUDIT_BELOW="/data/",
     )  # fmt: skip
     assert stage.finished(process) == 0, stage.said(process)
     heard = [json.loads(line) for line in log.read_text().splitlines()]

@@ -42,7 +42,9 @@ def test_files_of_a_dead_session_behind_the_frontier_are_never_read(stage: Stage
     poison = stale_order(stage.shop, stage.shop.resolved[0])
     put_file(stage, stage.shop.resolved[0].next(), "orders", [poison])
     stage.trade(1)
-    stage.drain(spark)
+    summary = stage.drain(spark)
+    assert summary is not None
+    assert summary.dropped == 0, "it was not even read"
     assert_whole(stage, spark)
 
 
