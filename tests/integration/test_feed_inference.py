@@ -74,6 +74,11 @@ def test_types_are_inferred_and_later_columns_are_added(lab: Lab, runs: int) -> 
         "id": 2, "big": -5, "price": Decimal("-0.01"), "name": "now known", "ok": False, "doc": '"text"', "late": 8,
         "when": None, "added": '{"x": 1}',
     }  # fmt: skip
+    if runs == 3:
+        lab.feed.data(at(7), [change({**third, "added": [2]}, 7)], schema="2")
+        lab.feed.resolved(at(8))
+        lab.run()
+        assert [row["added"] for row in lab.rows(order="id")] == [None, "[2]"]
     before = {row["id"]: row for row in lab.rows(resolved=at(2), order="id")}
     assert (before[1]["doc"], before[1]["price"], before[2]["doc"]) == ('{"k": [1, null]}', Decimal("22.30"), "[1]")
 

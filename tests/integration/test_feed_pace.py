@@ -131,6 +131,7 @@ def test_a_table_that_joins_a_running_feed_is_loaded_from_its_first_row(lab: Lab
     clock = MovableClock()
     lab.tables = [table("t"), table("u")]
     lab.feed.data(at(1), [row(1, 1)])
+    lab.feed.data(at(1), [row(n, 601) for n in range(3)], topic="u")  # the scan's first file: all of it lies ahead
     lab.feed.resolved(at(2))
 
     def heartbeats() -> None:
@@ -138,7 +139,7 @@ def test_a_table_that_joins_a_running_feed_is_loaded_from_its_first_row(lab: Lab
         lab.feed.resolved(at(600))
 
     def scan() -> None:
-        lab.feed.data(at(601), [row(n, 601) for n in range(5)], topic="u")
+        lab.feed.data(at(601), [row(n, 601) for n in range(3, 5)], topic="u")
         lab.feed.data(at(601), [row(2, 602)])
         lab.feed.resolved(at(700))
 

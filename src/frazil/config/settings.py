@@ -90,9 +90,15 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _a_key_with_nothing_after_it_means_its_default(cls, data: Any) -> Any:
+        """Also an empty text, where the default is nothing: `schema_from: ${SHOP_SQL_URL:-}`."""
         if not isinstance(data, dict):
             return data
-        return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
+        return {key: value for key, value in data.items() if not cls._means_default(key, value)}
+
+    @classmethod
+    def _means_default(cls, key: str, value: Any) -> bool:
+        field = cls.model_fields.get(key)
+        return field is not None and (value is None or (value == "" and field.default is None))
 
     def __repr_args__(self) -> Any:
         for name, value in super().__repr_args__():

@@ -112,7 +112,7 @@ class Run:
 
     def until_stopped(self, once: bool) -> None:
         """Publishes until `stop` is set, or with `once` until everything resolved is published."""
-        trouble, in_doubt = 0, False
+        trouble, in_doubt, epochs = 0, False, 0
         try:
             self._take_over()
             while not self._stop.is_set():
@@ -121,7 +121,9 @@ class Run:
                         self._read_ledgers()
                         in_doubt = False
                     if self._step():
-                        trouble = 0
+                        # A window that was read proves nothing about a catalog that takes no commits.
+                        if self._epochs > epochs or not self._in_flight:
+                            trouble, epochs = 0, self._epochs
                     elif once:
                         self._line.drain()
                         self._tell()
@@ -138,6 +140,15 @@ class Run:
             self._line.close()
         if isinstance(failure := self._line.failure, errors.Terminal):
             raise failure
+
+    @property
+    def _epochs(self) -> int:
+        """How many have landed since the start."""
+        return sum(table.epochs for table in self.tables.values())
+
+    @property
+    def _in_flight(self) -> bool:
+        return any(table.progress.in_flight for table in self.tables.values())
 
     @property
     def resolved(self) -> Position | None:

@@ -1,7 +1,7 @@
 """Runs a pipeline whose tasks fail the first time, on executors that are processes of their own.
 
     flaky_cluster.py CONFIG NOTES
-        read    the first attempt of every reading task raises
+        read    the first attempt of each job's first reading task raises
         write   the first attempt of a writing task raises, after it has written files of another table
         lost    once, a writing task ends its whole executor with the shuffle files it held, and itself goes on
                 writing as a zombie, as long as it can
@@ -65,7 +65,8 @@ class FlakyReader:
     def read(self, split: Any, cut: Any) -> Iterator[Any]:
         for number, batch in enumerate(self.reader.read(split, cut)):
             yield batch
-            if number == 0 and self.faults.first_attempt() and self.faults.note("read"):
+            first = number == 0 and TaskContext.get().partitionId() == 0
+            if first and self.faults.first_attempt() and self.faults.note("read"):
                 raise RuntimeError("a disk of the source stumbles")
 
 

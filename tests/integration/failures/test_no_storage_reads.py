@@ -52,8 +52,8 @@ class Spoiler:
         self.kept: dict[Path, bytes] = {}
 
     def between(self, parts: Parts) -> Parts:
-        def write(*arguments: Any) -> Any:
-            messages, reports = parts.executors.write(*arguments)
+        def write(*arguments: Any, **named: Any) -> Any:
+            messages, reports = parts.executors.write(*arguments, **named)
             for message in messages:
                 if isinstance(message, FileClosed):
                     self.spoil(Path(message.path.removeprefix("file:")))
@@ -110,10 +110,12 @@ def watched(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> It
     (hooks / "sitecustomize.py").write_text(AUDIT_HOOK)
     under = ["strace", "-f", "--seccomp-bpf", "-qq", "-y", "-e", "trace=open,openat,getdents64", "-o", str(trace)]
     process = stage.start(
-        "-m", "frazil.cli.main", "run", str(stage.config), "--once",
+        *("-m", "frazil.cli.main", "run", str(stage.config), "--once"),
         under=under if can_trace() else (),
-        PYTHONPATH=os.pathsep.join([str(hooks), os.environ.get("PYTHONPATH", "")]), AUDIT_LOG=str(log), AUDIT_BELOW="/data/",
-    )  # fmt: skip
+        PYTHONPATH=os.pathsep.join([str(hooks), os.environ.get("PYTHONPATH", "")]),
+        AUDIT_LOG=str(log),
+        AUDIT_BELOW="/data/",
+    )
     assert stage.finished(process) == 0, stage.said(process)
     heard = [json.loads(line) for line in log.read_text().splitlines()]
     yield Watched(stage, process.pid, heard, trace if can_trace() else None)

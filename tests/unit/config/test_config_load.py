@@ -217,6 +217,12 @@ def test_environment_variables_fill_values() -> None:
     assert loaded.metrics.port == 9464
 
 
+def test_an_optional_key_may_be_left_to_a_variable_that_is_not_set() -> None:
+    text = lines(("s3://feeds/shop", "s3://feeds/shop\n  schema_from: ${SQL:-}"))
+    assert config(text=text, environ={}).source.schema_from is None
+    assert config(text=text, environ={"SQL": "postgresql://db/shop"}).source.schema_from == "postgresql://db/shop"
+
+
 def test_a_value_from_the_environment_cannot_change_the_structure() -> None:
     loaded = config(text=lines(("s3://feeds/shop", "${FEED}")), environ={"FEED": "a: [b, {c: d}] # x"})
     assert loaded.source.feed == "a: [b, {c: d}] # x"
