@@ -186,7 +186,7 @@ class Process:
             requires_empty = empty and upper == window.uppers[0]
             intents.append(make_intent(self.me, table, self.uuids[table], below, frontier, files, requires_empty))
             progress = progress.handed_over(frontier)
-        self.progress[table] = progress.read_through(window.upper, met_changes)
+        self.progress[table] = progress.read_through(window.upper, any(report.holds_changes for report in reports))
         return intents
 
     def is_empty(self, table: TableName) -> bool:

@@ -395,7 +395,7 @@ class Run:
                 make_intent(self._coordinator, target, uuid, lower, frontier, own_files, bare, source=table.source)
             )
             table.hand_over(frontier)
-        table.read_through(window.upper, met)
+        table.read_through(window.upper, any(report.holds_changes for report in own))
         return intents
 
     # publishing, in the threads of the commit line

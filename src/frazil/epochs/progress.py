@@ -97,7 +97,7 @@ class Progress:
         return None if self.tip is None else self.tip.position
 
     def read_through(self, upper: Position, met_changes: bool = True) -> Progress:
-        """A window was read, and had changes of this table or not."""
+        """A window was read, and its splits had changes of this table, within it or beyond, or not."""
         still_untouched = self.tip is None and self.untouched == self.read and not met_changes
         return replace(self, read=upper, untouched=upper if still_untouched else self.untouched)
 

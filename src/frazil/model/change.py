@@ -42,3 +42,8 @@ class SplitReport:
     rows: int
     dropped: int
     newest: Position | None
+
+    @property
+    def holds_changes(self) -> bool:
+        """Also of changes beyond the window: then the source must not forget the split yet."""
+        return self.rows > 0 or self.newest is not None
