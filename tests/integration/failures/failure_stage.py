@@ -50,7 +50,7 @@ START = 1_767_225_600_000_000_000
 TICK = 1_000_000
 BEHIND = 5 * TICK
 """A resolved timestamp that lags by so much leaves rows beyond it in the files before it."""
-PATIENCE_SECONDS = 100
+PATIENCE_SECONDS = 240
 _numbers = itertools.count(1)
 
 
