@@ -47,7 +47,7 @@ from frazil.model.write import EpochTarget, TableTask, WriteJob
 from frazil.observability.logs import Log
 from frazil.observability.metrics import Metrics
 
-SHARD_BYTES = 48 << 20
+SHARD_BYTES = 256 << 20
 LESSONS_MAX = 8
 TROUBLE_MAX_ONCE = 6
 _log = Log("frazil.pipeline")

@@ -134,7 +134,8 @@ class Tables:
                     self._catalog.java.createNamespace(namespace)
             except JAVA_ERRORS as error:
                 failure = self._failure(error)
-                if not failure.is_a(ALREADY_EXISTS):
+                # A JDBC catalog answers the loser of a race with its database's own error.
+                if not failure.is_a(ALREADY_EXISTS) and not self._has_namespace(namespace):
                     name = ".".join(levels[:depth])
                     raise as_error(failure, "create the namespace", self._endpoint, name) from None
 
@@ -187,6 +188,12 @@ class Tables:
             java_columns = self._catalog.iceberg.SchemaParser.fromJson(text).columns()
             for place, column in enumerate(columns):
                 yield column, java_columns.get(place).type()
+
+    def _has_namespace(self, namespace: Any) -> bool:
+        try:
+            return bool(self._catalog.java.namespaceExists(namespace))
+        except JAVA_ERRORS:
+            return False
 
     def _exists_after(self, failure: Failure, table: TableName) -> bool:
         """After a creation that failed: somebody else's table, or ours whose answer was lost."""
