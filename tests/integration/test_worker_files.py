@@ -86,7 +86,6 @@ def job(
                 index=index,
                 table=TableName.parse(f"shop.t{index}"),
                 schema=USERS,
-                spec_id=0,
                 key=("id",),
                 mode=DeleteMode.EQUALITY,
                 epochs=tuple(
@@ -287,7 +286,6 @@ def test_iceberg_reads_every_type_and_applies_the_deletes(spark: SparkSession, t
             index=0,
             table=TableName.parse(f"{namespace}.types"),
             schema=schema,
-            spec_id=0,
             key=("u",),
             mode=DeleteMode.EQUALITY,
             epochs=(EpochTarget(BatchNumber(number), UUID(int=number), f"{prefix}/data/b{number}"),),

@@ -21,7 +21,9 @@ from frazil.config import routing
 from frazil.config.settings import (
     ColumnNames,
     LocalOrCloud,
+    PartitionFields,
     Settings,
+    SortFields,
     at_least_one,
     is_cloud,
     job_name,
@@ -33,7 +35,8 @@ from frazil.config.sink_url import parse_sink_url
 from frazil.config.source import CockroachSource
 from frazil.config.values import ByteSize, Duration, Shown, TextMap
 from frazil.model.names import JobId
-from frazil.model.write import DeleteMode, ParquetSettings
+from frazil.model.partitions import parse_partition
+from frazil.model.write import DeleteMode, ParquetSettings, SchemaConflict, TableOptions, parse_sort
 
 
 class CatalogType(StrEnum):
@@ -122,9 +125,51 @@ class TableEntry(Settings):
         description="Source types by column name, as in CREATE TABLE. Pins what would be discovered otherwise.",
         examples=[{"id": "INT8", "amount": "DECIMAL(12,2)"}],
     )
-    deletes: Annotated[DeleteMode, not_yet("vectors", instead="equality or append-only")] = Field(
+    deletes: DeleteMode = Field(
         default=DeleteMode.EQUALITY,
-        description="equality: rows are replaced and removed by key. append-only: a changelog of all changes.",
+        description=(
+            "vectors: older rows are found through the key index and deleted at their position; every engine reads at "
+            "full speed. equality: older rows are deleted by key, which readers pay for until it is converted. "
+            "append-only: a changelog of all changes. mirror+changelog: vectors, with `changelog: true`."
+        ),
+    )
+    changelog: bool = Field(
+        default=False,
+        description=(
+            "Keeps a changelog beside the mirror, in `<target>__changelog`, published for the same epochs: every change "
+            "with `_op`, `_position` and, where the source tells it, `_before`."
+        ),
+    )
+    partition: PartitionFields = Field(
+        default=(),
+        description=(
+            "How the table is partitioned: columns, or year, month, day, hour(column), bucket(N, column), "
+            "truncate(W, column). An existing table's partitioning evolves to it; left out, it stays as it is."
+        ),
+        examples=[["day(created_at)", "bucket(16, id)"]],
+    )
+    sort: SortFields = Field(
+        default=(),
+        description="The order of rows within a file: columns, each with `desc` or `nulls last` if wanted.",
+        examples=[["created_at desc", "id"]],
+    )
+    location: str | None = Field(
+        default=None, description="Where the table's files go. Default: where the catalog puts them."
+    )
+    drop: bool = Field(
+        default=False,
+        description="Whether a column that is dropped at the source is dropped here; else it stays and reads as NULL.",
+    )
+    on_schema_conflict: SchemaConflict = Field(
+        default=SchemaConflict.STOP,
+        description=(
+            "What happens when a column's new type cannot hold its old values. stop: the table stays at its last epoch. "
+            "new-column: new values go to a column `<name>_v2`."
+        ),
+    )
+    json_as: Literal["string", "variant"] = Field(
+        default="string",
+        description="JSONB columns become strings of JSON text, or `variant` (format_version 3).",
     )
     properties: TextMap = Field(
         default_factory=dict,
@@ -135,8 +180,30 @@ class TableEntry(Settings):
         default=2, description="The Iceberg format of a table that is created."
     )
 
+    @property
+    def options(self) -> TableOptions:
+        return TableOptions(
+            mode=self.deletes,
+            format_version=self.format_version,
+            partition=tuple(parse_partition(text) for text in self.partition),
+            sort=tuple(parse_sort(text) for text in self.sort),
+            location=self.location,
+            properties=self.properties,
+            drop=self.drop,
+            on_conflict=self.on_schema_conflict,
+        )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mirror_and_changelog(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("deletes") == "mirror+changelog":
+            return {**data, "deletes": DeleteMode.VECTORS.value, "changelog": True}
+        return data
+
     @model_validator(mode="after")
     def _fits_together(self) -> TableEntry:
+        if self.changelog and self.deletes is DeleteMode.APPEND_ONLY:
+            raise problem("an append-only table is a changelog already", "changelog")
         try:
             routing.check_names(self.source, self.target)
         except ValueError as error:
@@ -166,6 +233,7 @@ class ParquetConfig(Settings):
     target_file_size: ByteSize = Field(
         default=256 << 20, ge=1 << 20, description="A file that has grown to about this size is closed."
     )
+    bloom_filter: bool = Field(default=False, description="Whether key columns get a bloom filter.")
 
     @property
     def settings(self) -> ParquetSettings:
@@ -175,7 +243,37 @@ class ParquetConfig(Settings):
             page_bytes=self.page_bytes,
             dictionary=self.dictionary,
             target_file_bytes=self.target_file_size,
+            bloom_filter=self.bloom_filter,
         )
+
+
+class OnError(StrEnum):
+    STOP = "stop"
+    QUARANTINE = "quarantine"
+
+
+class Reader(StrEnum):
+    """Engines whose abilities are known."""
+
+    SPARK = "spark"
+    PYICEBERG = "pyiceberg"
+    DUCKDB = "duckdb"
+    POLARS = "polars"
+    TRINO = "trino"
+    FLINK = "flink"
+    SNOWFLAKE = "snowflake"
+
+
+class IndexConfig(Settings):
+    """The key index: for each data file its keys and their positions, kept on local disk. It can be deleted at any
+    time and is then built again from the data files."""
+
+    directory: str | None = Field(
+        default=None, description="Where it is kept. Default: `index/<pipeline>` in Frazil's cache directory."
+    )
+    size: ByteSize = Field(
+        default=4 << 30, ge=1 << 20, description="The most disk it takes; what was not used longest goes first."
+    )
 
 
 class SparkConfig(Settings):
@@ -242,9 +340,22 @@ class PipelineConfig(Settings):
         description="A table without changes publishes an empty snapshot this often, to keep its position visible.",
     )
     parquet: ParquetConfig = Field(default_factory=ParquetConfig, description="How data files are written.")
-    on_error: Annotated[Literal["stop"], not_yet("quarantine", instead="stop")] = Field(
-        default="stop", description="What a row that cannot be taken does. stop: nothing more is published."
+    on_error: OnError = Field(
+        default=OnError.STOP,
+        description=(
+            "What a row that cannot be taken does. stop: nothing more is published. quarantine: it goes to "
+            "`<target>__quarantine` with the reason, and so do later changes of its key, until it is replayed."
+        ),
     )
+    readers: tuple[Reader, ...] = Field(
+        default=(Reader.SPARK,),
+        description=(
+            "The engines that read the tables. Without spark, TIME columns become Iceberg's `time`, which Spark "
+            "refuses; delete kinds that one of them cannot read are refused."
+        ),
+        examples=[["spark", "pyiceberg"]],
+    )
+    index: IndexConfig = Field(default_factory=IndexConfig, description="The key index of `deletes: vectors`.")
     spark: SparkConfig = Field(default_factory=SparkConfig, description="The Spark session that does the work.")
     metrics: MetricsConfig = Field(default_factory=MetricsConfig, description="The Prometheus endpoint.")
     limits: Limits = Field(default_factory=Limits, description="Bounds on work under way.")

@@ -15,6 +15,8 @@ from pydantic_core import PydanticCustomError
 from frazil.config.secrets import mask_value
 from frazil.config.values import Shown
 from frazil.model.names import JobId
+from frazil.model.partitions import parse_partition
+from frazil.model.write import parse_sort
 
 BASE_DIRECTORY = "base_directory"
 """Validation context: what relative paths are relative to."""
@@ -79,6 +81,21 @@ def starts_with(prefixes: tuple[str, ...], what: str) -> Callable[[str], str]:
 
 
 LocalOrCloud = Annotated[str, AfterValidator(from_file), Shown("path or URL")]
+
+
+def partition_fields(texts: tuple[str, ...]) -> tuple[str, ...]:
+    names = [parse_partition(text).name for text in texts]
+    named_once(names)
+    return texts
+
+
+def sort_fields(texts: tuple[str, ...]) -> tuple[str, ...]:
+    named_once(parse_sort(text).column for text in texts)
+    return texts
+
+
+PartitionFields = Annotated[tuple[str, ...], AfterValidator(partition_fields), Shown("list of partition fields")]
+SortFields = Annotated[tuple[str, ...], AfterValidator(sort_fields), Shown("list of columns")]
 ColumnNames = Annotated[tuple[str, ...], AfterValidator(named_once), Shown("list of columns")]
 
 

@@ -340,11 +340,8 @@ class Run:
         A table whose rows have not told its shape yet (only deletes so far) waits: it has nothing to lose."""
         if shape is None or shape == table.shape:
             return
-        entry, tables = table.route.entry, self._parts.tables
-        if table.loaded is None:
-            version, properties = entry.format_version, entry.properties
-            tables.create(table.route.target, shape, entry.deletes, format_version=version, properties=properties)
-        table.loaded, table.shape = tables.ensure(table.route.target, shape, entry.deletes), shape
+        table.loaded = self._parts.tables.ensure(table.route.target, shape, table.route.entry.options)
+        table.shape = shape
 
     def _task(self, window: Window, table: RunningTable) -> TableTask:
         loaded, shape, job = table.loaded, table.shape, self._config.job
@@ -355,7 +352,7 @@ class Run:
             index=table.index,
             table=table.route.target,
             schema=loaded.schema,
-            spec_id=loaded.spec_id,
+            spec=loaded.spec,
             key=shape.key,
             mode=table.route.entry.deletes,
             epochs=tuple(

@@ -350,10 +350,10 @@ def _schema_first(place: _Place, request: UpsertRequest, exists: bool) -> Loaded
     """The table, made or evolved in a commit of its own before files are written for it."""
     target, tables = request.target, place.tables
     if not exists:
-        tables.create(target, request.shape, request.mode, format_version=request.format_version)
+        tables.create(target, request.shape, request.table_options)
     stored = [field.name for field in tables.load(target).schema] if request.op is not None else []
     try:
-        return tables.ensure(target, request.shape_in(stored), request.mode)
+        return tables.ensure(target, request.shape_in(stored), request.table_options)
     except errors.BadInput as error:
         raise for_streams(error) from error
 
@@ -370,7 +370,7 @@ def _task(request: UpsertRequest, loaded: LoadedTable, coordinator: Coordinator,
         index=0,
         table=request.target,
         schema=loaded.schema,
-        spec_id=loaded.spec_id,
+        spec=loaded.spec,
         key=request.shape.key,
         mode=request.mode,
         epochs=(epoch,),

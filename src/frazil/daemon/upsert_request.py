@@ -53,7 +53,7 @@ from frazil.model.columns import (
 )
 from frazil.model.names import BadName, JobId, TableName
 from frazil.model.position import BatchNumber, NotAPosition
-from frazil.model.write import DeleteMode
+from frazil.model.write import DeleteMode, TableOptions
 from frazil.workers.task import ColumnChanges
 
 DELETE_VALUES = ("d", "D", "delete", "DELETE")
@@ -116,6 +116,10 @@ class UpsertRequest:
         changes = self.changes
         content = [self.shape.key, changes.order, changes.op, changes.delete_values, self.mode.value]
         return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+    @property
+    def table_options(self) -> TableOptions:
+        return TableOptions(mode=self.mode, format_version=self.format_version)
 
     @property
     def folds(self) -> bool:

@@ -27,7 +27,7 @@ from frazil.model.columns import LONG, STRING, TIMESTAMPTZ, Column, TableShape
 from frazil.model.commit import CommitAnswer
 from frazil.model.ledger import Fence, TableHead
 from frazil.model.names import SYSTEM_NAMESPACE, JobId, TableName
-from frazil.model.write import DeleteMode
+from frazil.model.write import DeleteMode, TableOptions
 
 PIPELINES = TableName((SYSTEM_NAMESPACE,), "pipelines")
 _SHAPE = TableShape(
@@ -58,7 +58,7 @@ class IcebergArbiter:
         """The newest fence and the head it was read from. Raises CatalogUnavailable or CatalogRefused."""
         tables = Tables(self._catalog)
         if not tables.exists(PIPELINES):
-            tables.create(PIPELINES, _SHAPE, DeleteMode.EQUALITY)
+            tables.create(PIPELINES, _SHAPE, TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
         head = read_head(self._catalog, PIPELINES)
         text = head.properties.get(job.fence_property)
         return None if text is None else Fence.parse(text), head

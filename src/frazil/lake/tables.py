@@ -37,9 +37,9 @@ from frazil.lake.heads import Base, read_metadata
 from frazil.lake.schemas import SchemaChange, check_required, difference, new_schema, numbered, target_columns
 from frazil.model.columns import UUID, BadType, Column, Schema, TableShape
 from frazil.model.names import TableName
-from frazil.model.write import DeleteMode
+from frazil.model.partitions import PartitionSpec
+from frazil.model.write import TableOptions
 
-DEFAULT_FORMAT_VERSION = 2
 # Bounded metadata: every epoch is a snapshot, and every snapshot writes a metadata file.
 DEFAULT_PROPERTIES: Mapping[str, str] = MappingProxyType(
     {
@@ -59,8 +59,8 @@ class LoadedTable:
     uuid: str
     location: str
     schema: Schema
-    spec_id: int
-    partitioned_by: tuple[str, ...]
+    spec: PartitionSpec
+    specs: tuple[PartitionSpec, ...]
     format_version: int
     properties: Mapping[str, str]
 
@@ -80,37 +80,29 @@ class Tables:
         _, metadata = read_metadata(self._catalog, table)
         return parse_table(table, metadata)
 
-    def ensure(self, table: TableName, shape: TableShape, mode: DeleteMode) -> LoadedTable:
+    def ensure(self, table: TableName, shape: TableShape, options: TableOptions) -> LoadedTable:
         """The table, made if it does not exist and evolved if the shape has more or wider columns."""
-        columns = target_columns(table, shape, mode)
+        columns = target_columns(table, shape, options.mode)
         if not self.exists(table):
-            self.create(table, shape, mode)
+            self.create(table, shape, options)
         check_required(table, columns, self.evolve(table, columns))
         loaded = self.load(table)
-        if loaded.partitioned_by:
+        if loaded.spec.partitions:
+            by = ", ".join(field.name for field in loaded.spec.fields)
             raise ConfigError(
-                f"table {table} is partitioned by {', '.join(loaded.partitioned_by)}, and partitioned tables cannot be "
-                "written yet",
+                f"table {table} is partitioned by {by}, and partitioned tables cannot be written yet",
                 hint=f"publish to another table than {table}",
                 table=table.text,
             )
         return loaded
 
-    def create(
-        self,
-        table: TableName,
-        shape: TableShape,
-        mode: DeleteMode,
-        *,
-        format_version: int = DEFAULT_FORMAT_VERSION,
-        properties: Mapping[str, str] | None = None,
-    ) -> LoadedTable:
+    def create(self, table: TableName, shape: TableShape, options: TableOptions) -> LoadedTable:
         """Makes the table, and its namespaces where they are missing. A table that another process made first is
         loaded; whether the shape fits it is for `evolve` to say."""
-        schema = new_schema(table, shape, mode)
+        schema = new_schema(table, shape, options.mode)
         self.ensure_namespace(table.namespace)
-        version = {"format-version": str(format_version)}
-        wanted = {**DEFAULT_PROPERTIES, **uuid_properties(schema), **version, **(properties or {})}
+        version = {"format-version": str(options.format_version)}
+        wanted = {**DEFAULT_PROPERTIES, **uuid_properties(schema), **version, **options.properties}
         iceberg = self._catalog.iceberg
         try:
             self._catalog.java.createTable(
@@ -240,14 +232,14 @@ def parse_table(table: TableName, metadata: Mapping[str, Any]) -> LoadedTable:
             hint=f"publish to another table than {table}, or drop that column from it",
             table=table.text,
         ) from error
-    spec = next(s for s in metadata["partition-specs"] if s["spec-id"] == metadata["default-spec-id"])
+    specs = tuple(PartitionSpec.from_json(spec) for spec in metadata["partition-specs"])
     return LoadedTable(
         name=table,
         uuid=metadata["table-uuid"],
         location=metadata["location"],
         schema=schema,
-        spec_id=metadata["default-spec-id"],
-        partitioned_by=tuple(field["name"] for field in spec["fields"]),
+        spec=next(spec for spec in specs if spec.spec_id == metadata["default-spec-id"]),
+        specs=specs,
         format_version=metadata["format-version"],
         properties=metadata.get("properties", {}),
     )

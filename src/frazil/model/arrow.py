@@ -8,9 +8,12 @@ from __future__ import annotations
 import pyarrow as pa
 
 from frazil.model.change import TRAVEL_COLUMNS
-from frazil.model.columns import Decimal, ListOf, Primitive, Type
+from frazil.model.columns import Decimal, ListOf, MapOf, Primitive, StructOf, Type
 
-_TRAVEL_TYPES = (pa.int32(), pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.int32(), pa.binary())
+_TRAVEL_TYPES = (
+    *(pa.int32(), pa.int32(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.int32()),
+    *(pa.binary(), pa.binary()),
+)
 TRAVEL = pa.schema(list(zip(TRAVEL_COLUMNS, _TRAVEL_TYPES, strict=True)))
 """One row is one change or one report, see `model.change`."""
 
@@ -37,6 +40,10 @@ def value_type(type_: Type) -> pa.DataType:
             return pa.decimal128(precision, scale)
         case ListOf(element):
             return pa.list_(value_type(element))
+        case MapOf(key, value):
+            return pa.map_(value_type(key), value_type(value))
+        case StructOf(fields):
+            return pa.struct([pa.field(field.name, value_type(field.type)) for field in fields])
         case Primitive(name) if name in _PRIMITIVES:
             return _PRIMITIVES[name]
         case Primitive(name):

@@ -3,11 +3,14 @@
 One row is one change, or one report about a split. The order of the columns is the order of the
 sort: within a table and epoch all versions of a key lie together, the newest last.
 
-    table  epoch  key           major    minor  op      payload
-    0      0      [1]           17..433  0      UPSERT  {"id": 1, "name": "Terry"}
-    0      0      [1]           17..561  0      DELETE
-    0     -1      2020-04-02/…  17..561  0      REPORT  {"rows": 2, "dropped": 0}
-    0     -1                                    ERROR   a definite error of the reader, pickled
+    table  epoch  key           part  major    minor  op      payload                     before
+    0      0      [1]           0     17..433  0      UPSERT  {"id": 1, "name": "Terry"}
+    0      0      [1]           0     17..561  0      DELETE                              {"id": 1, "name": "Terry"}
+    0     -1      2020-04-02/…  0     17..561  0      REPORT  {"rows": 2, "dropped": 0}
+    0     -1                    0                     ERROR   a definite error of the reader, pickled
+
+`part` tells apart what a source sends separately of one row (column families): each part has a newest version of its
+own. `before` is the row as it was, for targets that keep it and sources that tell it.
 """
 
 from __future__ import annotations
@@ -17,9 +20,9 @@ from enum import IntEnum
 
 from frazil.model.position import Position
 
-TRAVEL_COLUMNS = ("table", "epoch", "key", "major", "minor", "op", "payload")
-TRAVEL_DDL = "table int, epoch int, key string, major long, minor long, op int, payload binary"
-SORT_COLUMNS = ("table", "epoch", "key", "major", "minor", "op")
+TRAVEL_COLUMNS = ("table", "epoch", "key", "part", "major", "minor", "op", "payload", "before")
+TRAVEL_DDL = "table int, epoch int, key string, part int, major long, minor long, op int, payload binary, before binary"
+SORT_COLUMNS = ("table", "epoch", "key", "part", "major", "minor", "op")
 REPORT_EPOCH = -1
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _TIMES = ("date", "time", "timestamp", "timestamptz")
-_PRIMITIVES = frozenset(("boolean", "int", "long", "float", "double", *_TIMES, "string", "uuid", "binary"))
+_PRIMITIVES = frozenset(("boolean", "int", "long", "float", "double", *_TIMES, "string", "uuid", "binary", "variant"))
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _FIXED = re.compile(r"fixed\[(\d+)\]")
 DECIMAL_PRECISION_MAX = 38
@@ -72,11 +72,47 @@ class ListOf:
         return f"list<{self.element}>"
 
 
-Type = Primitive | Decimal | ListOf
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    key: Type
+    value: Type
+    key_id: int = UNASSIGNED
+    value_id: int = UNASSIGNED
+    value_required: bool = False
+
+    def to_json(self) -> Any:
+        return {
+            "type": "map",
+            "key-id": self.key_id,
+            "key": self.key.to_json(),
+            "value-id": self.value_id,
+            "value": self.value.to_json(),
+            "value-required": self.value_required,
+        }
+
+    def __str__(self) -> str:
+        return f"map<{self.key}, {self.value}>"
+
+
+@dataclass(frozen=True, slots=True)
+class StructOf:
+    fields: tuple[Field, ...]
+
+    def to_json(self) -> Any:
+        return {"type": "struct", "fields": [field.to_json() for field in self.fields]}
+
+    def field(self, name: str) -> Field | None:
+        return next((field for field in self.fields if field.name == name), None)
+
+    def __str__(self) -> str:
+        return f"struct<{', '.join(f'{field.name}: {field.type}' for field in self.fields)}>"
+
+
+Type = Primitive | Decimal | ListOf | MapOf | StructOf
 
 BOOLEAN, INT, LONG, FLOAT, DOUBLE = (Primitive(n) for n in ("boolean", "int", "long", "float", "double"))
 DATE, TIME, TIMESTAMP, TIMESTAMPTZ = (Primitive(n) for n in ("date", "time", "timestamp", "timestamptz"))
-STRING, UUID, BINARY = (Primitive(n) for n in ("string", "uuid", "binary"))
+STRING, UUID, BINARY, VARIANT = (Primitive(n) for n in ("string", "uuid", "binary", "variant"))
 
 
 def type_from_json(value: Any) -> Type:
@@ -86,14 +122,27 @@ def type_from_json(value: Any) -> Type:
         return Primitive(value)
     if isinstance(value, Mapping) and value.get("type") == "list":
         return ListOf(type_from_json(value["element"]), value["element-id"], value["element-required"])
+    if isinstance(value, Mapping) and value.get("type") == "map":
+        key, element = type_from_json(value["key"]), type_from_json(value["value"])
+        return MapOf(key, element, value["key-id"], value["value-id"], value["value-required"])
+    if isinstance(value, Mapping) and value.get("type") == "struct":
+        return StructOf(tuple(Field.from_json(field) for field in value["fields"]))
     raise BadType(f"unknown Iceberg type {value!r}")
 
 
 def same_type(left: Type, right: Type) -> bool:
-    """Equal but for the ids a catalog assigned to list elements."""
-    if isinstance(left, ListOf) and isinstance(right, ListOf):
-        return same_type(left.element, right.element)
-    return left == right
+    """Equal but for the ids a catalog assigned to what is nested, and for docs."""
+    match left, right:
+        case ListOf(), ListOf():
+            return same_type(left.element, right.element)
+        case MapOf(), MapOf():
+            return same_type(left.key, right.key) and same_type(left.value, right.value)
+        case StructOf(), StructOf():
+            return [f.name for f in left.fields] == [f.name for f in right.fields] and all(
+                same_type(one.type, other.type) for one, other in zip(left.fields, right.fields, strict=True)
+            )
+        case _:
+            return left == right
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +154,10 @@ class Field:
     type: Type
     required: bool = False
     doc: str | None = None
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> Field:
+        return cls(json["id"], json["name"], type_from_json(json["type"]), json["required"], json.get("doc"))
 
     def to_json(self) -> dict[str, Any]:
         json: dict[str, Any] = {
@@ -126,9 +179,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> Schema:
-        fields = tuple(
-            Field(f["id"], f["name"], type_from_json(f["type"]), f["required"], f.get("doc")) for f in json["fields"]
-        )
+        fields = tuple(Field.from_json(field) for field in json["fields"])
         return cls(json.get("schema-id", 0), fields, tuple(json.get("identifier-field-ids", ())))
 
     def to_json(self) -> dict[str, Any]:
@@ -159,8 +210,11 @@ class Schema:
 class Column:
     """A column as a source describes it: its Iceberg type, and the source's own type text.
 
-    `origin` says where the knowledge comes from (configuration, sql, enriched, table, inferred),
-    for `frazil check` to show.
+    `name` is the table's column. `origin` says where the knowledge comes from (configuration, sql, enriched,
+    table, inferred), for `frazil check` to show. `identity` is what the source itself knows the column by, if it
+    has such a thing: it outlives a rename. `carried` are the names under which the source's rows may carry the
+    column, where that is not `name` alone: after a rename rows of both names are still on their way, and a column
+    whose type changed beyond widening has a new name in the table.
     """
 
     name: str
@@ -168,6 +222,13 @@ class Column:
     source_type: str
     origin: str
     required: bool = False
+    identity: str | None = None
+    carried: tuple[str, ...] = ()
+
+    @property
+    def carried_as(self) -> tuple[str, ...]:
+        """The names in rows, the newest first."""
+        return self.carried or (self.name,)
 
 
 @dataclass(frozen=True, slots=True)

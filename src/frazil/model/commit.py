@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from frazil.model.files import FileClosed, Kind
 from frazil.model.ledger import LedgerEntry
+from frazil.model.live import LiveDelete
 
 _POSITION_FACTS = frozenset(["frazil.batch-id", "frazil.lower", "frazil.resolved", "frazil.notes"])
 
@@ -17,12 +18,17 @@ class CommitPlan:
 
     `forget` says that no epoch of the pipeline is left in the table: the commit removes the ledger property and
     the tag instead of writing them, and its snapshot is a mark with a fence but without a position.
+
+    `removed_deletes` are vectors that a new one of the same data file replaces; `must_exist` are data files that
+    position deletes point into, which the commit asserts once more.
     """
 
     entry: LedgerEntry
     files: tuple[FileClosed, ...]
     extra_summary: Mapping[str, str] = field(default_factory=dict)
     forget: bool = False
+    removed_deletes: tuple[LiveDelete, ...] = ()
+    must_exist: tuple[str, ...] = ()
 
     @property
     def summary(self) -> dict[str, str]:

@@ -17,8 +17,24 @@ from frazil.model.position import Position
 
 
 class Kind(StrEnum):
+    """`POSITION_DELETE` is a Parquet file of positions (v2), or with `vector` one bitmap inside a Puffin file (v3)."""
+
     DATA = "data"
     EQUALITY_DELETE = "equality-deletes"
+    POSITION_DELETE = "position-deletes"
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Where one deletion vector lies in its Puffin file, and which data file it is for."""
+
+    data_file: str
+    offset: int
+    length: int
+
+    def __post_init__(self) -> None:
+        if self.offset < 4 or self.length <= 0:
+            raise ValueError(f"a vector for {self.data_file} cannot lie at {self.offset} with {self.length} bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +74,13 @@ class FileClosed:
     equality_ids: tuple[int, ...] = ()
     split_offsets: tuple[int, ...] = ()
     digest: str
+    vector: Blob | None = None
+    sort_order_id: int | None = None
     file_hash: str = ""
 
     def __post_init__(self) -> None:
+        if self.vector is not None and self.kind is not Kind.POSITION_DELETE:
+            raise ValueError(f"{self.path}: a vector is a position delete")
         if self.records <= 0 or self.size <= 0:
             raise ValueError(f"{self.path}: a file with {self.records} records and {self.size} bytes is not closed")
         if (self.kind is Kind.EQUALITY_DELETE) != bool(self.equality_ids):
@@ -81,6 +101,8 @@ class FileClosed:
             ],
             list(self.partition),
         ]
+        if self.vector is not None:
+            facts.append([self.vector.data_file, self.vector.offset, self.vector.length])
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def manifest_json(self) -> dict[str, Any]:
@@ -97,7 +119,7 @@ class FileClosed:
             "spec-id": self.spec_id,
             "content": self.kind.value,
             "file-path": self.path,
-            "file-format": "parquet",
+            "file-format": "parquet" if self.vector is None else "puffin",
             "partition": list(self.partition),
             "file-size-in-bytes": self.size,
             "record-count": self.records,
@@ -109,6 +131,10 @@ class FileClosed:
             "upper-bounds": column("upper"),
             "split-offsets": list(self.split_offsets) or None,
             "equality-ids": list(self.equality_ids) or None,
+            "sort-order-id": self.sort_order_id,
+            "referenced-data-file": None if self.vector is None else self.vector.data_file,
+            "content-offset": None if self.vector is None else self.vector.offset,
+            "content-size-in-bytes": None if self.vector is None else self.vector.length,
         }
         return {key: value for key, value in entry.items() if value is not None}
 

@@ -12,9 +12,11 @@ class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     KIND_UNSPECIFIED: _ClassVar[Kind]
     DATA: _ClassVar[Kind]
     EQUALITY_DELETE: _ClassVar[Kind]
+    POSITION_DELETE: _ClassVar[Kind]
 KIND_UNSPECIFIED: Kind
 DATA: Kind
 EQUALITY_DELETE: Kind
+POSITION_DELETE: Kind
 
 class Envelope(_message.Message):
     __slots__ = ("version", "file_closed", "resolved")
@@ -44,8 +46,18 @@ class ColumnMetrics(_message.Message):
     upper: bytes
     def __init__(self, field_id: _Optional[int] = ..., size: _Optional[int] = ..., values: _Optional[int] = ..., nulls: _Optional[int] = ..., nans: _Optional[int] = ..., lower: _Optional[bytes] = ..., upper: _Optional[bytes] = ...) -> None: ...
 
+class Blob(_message.Message):
+    __slots__ = ("data_file", "offset", "length")
+    DATA_FILE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    data_file: str
+    offset: int
+    length: int
+    def __init__(self, data_file: _Optional[str] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
+
 class FileClosed(_message.Message):
-    __slots__ = ("table", "epoch", "batch_id", "worker", "schema_id", "spec_id", "path", "kind", "records", "size", "partition_json", "metrics", "equality_ids", "split_offsets", "digest", "file_hash")
+    __slots__ = ("table", "epoch", "batch_id", "worker", "schema_id", "spec_id", "path", "kind", "records", "size", "partition_json", "metrics", "equality_ids", "split_offsets", "digest", "file_hash", "vector", "sort_order_id")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +74,8 @@ class FileClosed(_message.Message):
     SPLIT_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     FILE_HASH_FIELD_NUMBER: _ClassVar[int]
+    VECTOR_FIELD_NUMBER: _ClassVar[int]
+    SORT_ORDER_ID_FIELD_NUMBER: _ClassVar[int]
     table: str
     epoch: str
     batch_id: str
@@ -78,7 +92,9 @@ class FileClosed(_message.Message):
     split_offsets: _containers.RepeatedScalarFieldContainer[int]
     digest: str
     file_hash: str
-    def __init__(self, table: _Optional[str] = ..., epoch: _Optional[str] = ..., batch_id: _Optional[str] = ..., worker: _Optional[int] = ..., schema_id: _Optional[int] = ..., spec_id: _Optional[int] = ..., path: _Optional[str] = ..., kind: _Optional[_Union[Kind, str]] = ..., records: _Optional[int] = ..., size: _Optional[int] = ..., partition_json: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[ColumnMetrics, _Mapping]]] = ..., equality_ids: _Optional[_Iterable[int]] = ..., split_offsets: _Optional[_Iterable[int]] = ..., digest: _Optional[str] = ..., file_hash: _Optional[str] = ...) -> None: ...
+    vector: Blob
+    sort_order_id: int
+    def __init__(self, table: _Optional[str] = ..., epoch: _Optional[str] = ..., batch_id: _Optional[str] = ..., worker: _Optional[int] = ..., schema_id: _Optional[int] = ..., spec_id: _Optional[int] = ..., path: _Optional[str] = ..., kind: _Optional[_Union[Kind, str]] = ..., records: _Optional[int] = ..., size: _Optional[int] = ..., partition_json: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[ColumnMetrics, _Mapping]]] = ..., equality_ids: _Optional[_Iterable[int]] = ..., split_offsets: _Optional[_Iterable[int]] = ..., digest: _Optional[str] = ..., file_hash: _Optional[str] = ..., vector: _Optional[_Union[Blob, _Mapping]] = ..., sort_order_id: _Optional[int] = ...) -> None: ...
 
 class Resolved(_message.Message):
     __slots__ = ("epoch", "worker", "workers")

@@ -3,7 +3,8 @@
 Source   (driver)    lists what is resolved and hands out splits
 Reader   (executor)  one split -> travelling changes and a report
 Decoder  (executor)  keys and payloads of one table -> Arrow columns
-Lake     (driver)    heads and commits, on one table
+Lake     (driver)    heads, live files and commits, on one table
+Locator  (driver)    an epoch's keys -> the deletes that take their older rows away, at one head
 Arbiter  (driver)    which coordinator of a pipeline is the newest
 """
 
@@ -16,7 +17,9 @@ from typing import TYPE_CHECKING, Protocol
 from frazil.model.change import SplitReport
 from frazil.model.commit import CommitAnswer, CommitPlan
 from frazil.model.epoch import Frontier, Window
+from frazil.model.files import FileClosed
 from frazil.model.ledger import Fence, TableHead
+from frazil.model.live import LiveDelete, LiveFiles
 from frazil.model.names import JobId, TableName
 from frazil.model.position import Position
 
@@ -109,6 +112,32 @@ class Lake(Protocol):
 
     def commit(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
         """Lands on exactly this head or not at all; never retries by itself."""
+
+    def live(self, table: TableName, head: TableHead, bounds_of: Sequence[int] = ()) -> LiveFiles:
+        """The data files and deletes of exactly this head, with the bounds of these fields. Raises like `head`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """What takes an epoch's place in the table at one head: all files to add, the vectors they replace, and the data
+    files that must still be there. `found` counts older rows that were found."""
+
+    files: tuple[FileClosed, ...]
+    removed_deletes: tuple[LiveDelete, ...] = ()
+    must_exist: tuple[str, ...] = ()
+    found: int = 0
+
+
+class Locator(Protocol):
+    def locate(self, files: Sequence[FileClosed], head: TableHead, *, by_equality: bool) -> Located:
+        """Turns what the workers wrote for one epoch into what is published on this head.
+
+        `files` are the epoch's data files, and its deleted keys as equality-delete files. Every older row of a key
+        among them is found in the live files of the head and deleted at its position. With `by_equality` nothing is
+        searched: equality deletes of all the keys stand in (conversion makes vectors of them later). May be asked
+        again for another head; what did not change between the two is not searched again. Raises Transient errors
+        for storage that does not answer, Terminal ones for a file that is gone.
+        """
 
 
 class Arbiter(Protocol):

@@ -7,12 +7,16 @@ from typing import Any
 from uuid import UUID
 
 from frazil.model import messages_pb2 as pb
-from frazil.model.files import ColumnMetrics, FileClosed, Kind, Message, Resolved
+from frazil.model.files import Blob, ColumnMetrics, FileClosed, Kind, Message, Resolved
 from frazil.model.names import TableName
 from frazil.model.position import parse_position
 
 VERSION = 1
-_KINDS = {Kind.DATA: pb.DATA, Kind.EQUALITY_DELETE: pb.EQUALITY_DELETE}
+_KINDS = {
+    Kind.DATA: pb.DATA,
+    Kind.EQUALITY_DELETE: pb.EQUALITY_DELETE,
+    Kind.POSITION_DELETE: pb.POSITION_DELETE,
+}
 _KINDS_BACK = {number: kind for kind, number in _KINDS.items()}
 
 
@@ -49,6 +53,7 @@ def decode(data: bytes) -> Message:
 
 
 def _file_closed(message: FileClosed) -> pb.FileClosed:
+    vector = message.vector
     return pb.FileClosed(
         table=message.table.text,
         epoch=message.epoch.text,
@@ -77,12 +82,17 @@ def _file_closed(message: FileClosed) -> pb.FileClosed:
         split_offsets=message.split_offsets,
         digest=message.digest,
         file_hash=message.file_hash,
+        vector=None
+        if vector is None
+        else pb.Blob(data_file=vector.data_file, offset=vector.offset, length=vector.length),
+        sort_order_id=message.sort_order_id,
     )
 
 
 def _from_file_closed(message: pb.FileClosed) -> FileClosed:
     if message.kind not in _KINDS_BACK:
         raise BadMessage(f"{message.path} is of an unknown kind {message.kind}")
+    vector = message.vector if message.HasField("vector") else None
     return FileClosed(
         table=TableName.parse(message.table),
         epoch=parse_position(message.epoch),
@@ -100,6 +110,8 @@ def _from_file_closed(message: pb.FileClosed) -> FileClosed:
         split_offsets=tuple(message.split_offsets),
         digest=message.digest,
         file_hash=message.file_hash,
+        vector=None if vector is None else Blob(vector.data_file, vector.offset, vector.length),
+        sort_order_id=message.sort_order_id if message.HasField("sort_order_id") else None,
     )
 
 

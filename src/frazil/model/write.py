@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -9,15 +10,74 @@ from uuid import UUID
 
 from frazil.model.columns import Schema
 from frazil.model.names import TableName
+from frazil.model.partitions import UNPARTITIONED, PartitionSpec, WantedPartition
 from frazil.model.position import Position
 
+_SORT = re.compile(r"\s*(\S+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*", re.IGNORECASE)
 CHANGELOG_OP = "_op"
 CHANGELOG_POSITION = "_position"
+CHANGELOG_BEFORE = "_before"
 
 
 class DeleteMode(StrEnum):
+    """How a net change takes older rows of its key away: by vectors at exact positions, by equality deletes, or
+    not at all, in a changelog."""
+
+    VECTORS = "vectors"
     EQUALITY = "equality"
     APPEND_ONLY = "append-only"
+
+    @property
+    def needs_key(self) -> bool:
+        return self is not DeleteMode.APPEND_ONLY
+
+
+class Role(StrEnum):
+    """What a target table is to its source table; one source table may fill one of each."""
+
+    MIRROR = "mirror"
+    CHANGELOG = "changelog"
+    QUARANTINE = "quarantine"
+
+
+class SchemaConflict(StrEnum):
+    """What a column does whose new type the old one cannot be widened to."""
+
+    STOP = "stop"
+    NEW_COLUMN = "new-column"
+
+
+@dataclass(frozen=True, slots=True)
+class SortField:
+    """One column of the order in which rows lie in a file."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool = True
+
+
+def parse_sort(text: str) -> SortField:
+    """`created_at desc nulls last`. As in Iceberg, nulls come first unless the order descends. Raises ValueError."""
+    match = _SORT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no sort field: write a column, then `desc` or `nulls last` if wanted")
+    descending = (match[2] or "").lower() == "desc"
+    nulls = (match[3] or ("last" if descending else "first")).lower()
+    return SortField(match[1], descending, nulls == "first")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """How the target table is to be: what creates and evolves it."""
+
+    mode: DeleteMode = DeleteMode.VECTORS
+    format_version: int = 3
+    partition: tuple[WantedPartition, ...] = ()
+    sort: tuple[SortField, ...] = ()
+    location: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    drop: bool = False
+    on_conflict: SchemaConflict = SchemaConflict.STOP
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +93,28 @@ class EpochTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableTask:
-    """One table of a write job. `epochs` are those of the window, in order."""
+    """One target table of a write job. `epochs` are those of the window, in order.
+
+    `index` is the source table whose changes it takes: several targets may take the same ones. `lower` is this
+    target's own last epoch: of changes up to there it takes none. Equality deletes are written under `delete_spec`,
+    an unpartitioned one, so that they reach a row wherever it lies (H1).
+    """
 
     index: int
     table: TableName
     schema: Schema
-    spec_id: int
+    spec: PartitionSpec = UNPARTITIONED
+    delete_spec: PartitionSpec = UNPARTITIONED
     key: tuple[str, ...]
     mode: DeleteMode
     epochs: tuple[EpochTarget, ...]
+    role: Role = Role.MIRROR
+    lower: tuple[int, int] | None = None
+    sort: tuple[SortField, ...] = ()
+    sort_order_id: int | None = None
 
     def __post_init__(self) -> None:
-        if self.mode is DeleteMode.EQUALITY and not self.key:
+        if self.mode.needs_key and not self.key:
             raise ValueError(f"{self.table}: {self.mode} needs a key")
 
 
@@ -55,6 +125,7 @@ class ParquetSettings:
     page_bytes: int = 1 << 20
     dictionary: bool = True
     target_file_bytes: int = 256 << 20
+    bloom_filter: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,4 +137,6 @@ class WriteJob:
     attempt: str
     shards: int
     parquet: ParquetSettings = ParquetSettings()
+    quarantined: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    """By source table: keys that are in quarantine and capture their later changes (H49)."""
     storage: Mapping[str, str] = field(default_factory=dict)

@@ -54,7 +54,7 @@ def fold_changes(
                 hint="Every change needs a key. See that the source's reader reports rows without one as bad input.",
                 table=rows.column("table")[0].as_py(),
             )
-        other = _differ(rows, ("table", "epoch", "key"))
+        other = _differ(rows, ("table", "epoch", "key", "part"))
         if len(logs):
             in_changelog = pc.is_in(rows.column("table"), value_set=logs).to_numpy(zero_copy_only=False)[:-1]
             if in_changelog.any():

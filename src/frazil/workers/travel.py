@@ -83,7 +83,7 @@ def report_json(table: int, split: str, major: int | None, minor: int | None, pa
 
 def error_row(table: int, split: str, packed_error: bytes) -> pa.RecordBatch:
     """A reader's definite error as a TRAVEL row: it passes through the shuffle in place of the split's report."""
-    row = {"table": table, "epoch": REPORT_EPOCH, "key": split, "op": int(Op.ERROR), "payload": packed_error}
+    row = {"table": table, "epoch": REPORT_EPOCH, "key": split, "part": 0, "op": int(Op.ERROR), "payload": packed_error}
     return pa.RecordBatch.from_pylist([row], schema=TRAVEL)
 
 

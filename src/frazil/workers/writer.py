@@ -118,7 +118,7 @@ class TableEpochWriter:
             batch_id=self._target.batch_id,
             worker=self._place.shard,
             schema_id=self._task.schema.schema_id,
-            spec_id=self._task.spec_id,
+            spec_id=self._task.delete_spec.spec_id if kind is Kind.EQUALITY_DELETE else self._task.spec.spec_id,
             path=file.path,
             kind=kind,
             records=file.records,

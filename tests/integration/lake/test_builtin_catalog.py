@@ -18,7 +18,7 @@ from frazil.lake.commits import IcebergLake
 from frazil.lake.tables import Tables
 from frazil.model.commit import Accepted
 from frazil.model.names import TableName
-from frazil.model.write import DeleteMode
+from frazil.model.write import DeleteMode, TableOptions
 
 pytestmark = pytest.mark.spark
 HERE = Path(__file__).parent
@@ -59,13 +59,13 @@ from frazil.lake.commits import IcebergLake
 from frazil.lake.session import open_session
 from frazil.lake.tables import Tables
 from frazil.model.names import TableName
-from frazil.model.write import DeleteMode
+from frazil.model.write import DeleteMode, TableOptions
 
 settings = CatalogSettings(warehouse={warehouse!r})
 spark = open_session("dying", [settings], master="local[1]", driver_memory="512m")
 catalog = open_catalog(spark, settings)
 lake, name = IcebergLake(catalog), TableName(("dying",), "people")
-table = Tables(catalog).create(name, shape(), DeleteMode.EQUALITY)
+table = Tables(catalog).create(name, shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
 head, prepared = lake.head(name), plan(table, 10, {{1: "Ann"}})
 os.kill(spark._jvm.java.lang.ProcessHandle.current().pid(), signal.SIGKILL)
 print(type(lake.commit(name, head, prepared)).__name__)
@@ -74,7 +74,9 @@ os._exit(0)
 
 
 def test_pyiceberg_opens_the_same_tables(catalog: Catalog, warehouse: Path, namespace: str) -> None:
-    table = Tables(catalog).create(TableName((namespace,), "people"), shape(), DeleteMode.EQUALITY)
+    table = Tables(catalog).create(
+        TableName((namespace,), "people"), shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
+    )
     lake = IcebergLake(catalog)
     answer = lake.commit(table.name, lake.head(table.name), plan(table, 10, {1: "Ann", 2: "Bob"}))
     assert isinstance(answer, Accepted)
@@ -89,7 +91,9 @@ def test_two_processes_commit_to_one_table_and_no_row_is_lost(
     catalog: Catalog, warehouse: Path, namespace: str
 ) -> None:
     """H12: SQLite's lock makes them wait, the head's compare-and-set makes one of two lose."""
-    table = Tables(catalog).create(TableName((namespace,), "shared"), shape(), DeleteMode.EQUALITY)
+    table = Tables(catalog).create(
+        TableName((namespace,), "shared"), shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
+    )
     script = COMMITTER.format(here=str(HERE), warehouse=str(warehouse), table=table.name.text)
     lake, landed = IcebergLake(catalog), 0
     with subprocess.Popen(
@@ -136,13 +140,13 @@ from frazil.lake.commits import IcebergLake
 from frazil.lake.session import open_session
 from frazil.lake.tables import Tables
 from frazil.model.names import TableName
-from frazil.model.write import DeleteMode
+from frazil.model.write import DeleteMode, TableOptions
 
 settings = CatalogSettings(warehouse={str(tmp_path / "wh")!r})
 spark = open_session("bundled", [settings], master="local[1]", driver_memory="512m")
 catalog = open_catalog(spark, settings)
 lake, name = IcebergLake(catalog), TableName(("a",), "people")
-table = Tables(catalog).create(name, shape(), DeleteMode.EQUALITY)
+table = Tables(catalog).create(name, shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
 answer = lake.commit(name, lake.head(name), plan(table, 10, {{n: "x" for n in range(25)}}, files=25))
 print(spark._jvm.java.lang.System.getProperty("java.version").split(".")[0], type(answer).__name__,
       spark.table("frazil.a.people").count())

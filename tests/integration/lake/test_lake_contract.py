@@ -25,7 +25,7 @@ from frazil.model.commit import Accepted, Conflicted, Refused
 from frazil.model.ledger import Fence, TableHead
 from frazil.model.names import JobId, TableName
 from frazil.model.position import Hlc
-from frazil.model.write import DeleteMode
+from frazil.model.write import DeleteMode, TableOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 T = TypeVar("T")
@@ -53,7 +53,9 @@ def home(
 
 @pytest.fixture
 def people(home: Catalog, namespace: str) -> LoadedTable:
-    return Tables(home).create(TableName((namespace,), "people"), shape(), DeleteMode.EQUALITY)
+    return Tables(home).create(
+        TableName((namespace,), "people"), shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
+    )
 
 
 def read(home: Catalog, table: TableName) -> dict[int, str]:
@@ -88,26 +90,32 @@ def test_a_created_table_has_its_key_as_identifier_and_bounded_metadata(home: Ca
     name = TableName((namespace, "deep"), "people")
     assert not tables.exists(name)
     made = tables.create(
-        name, shape(column("tags", ListOf(STRING)), column("amount", Decimal(12, 2))), DeleteMode.EQUALITY
+        name,
+        shape(column("tags", ListOf(STRING)), column("amount", Decimal(12, 2))),
+        TableOptions(mode=DeleteMode.EQUALITY, format_version=2),
     )
     assert tables.exists(name)
     assert made == tables.load(name)
     assert [field.name for field in made.schema.identifiers] == ["id"]
     assert [field.required for field in made.schema] == [True, False, False, False]
     assert made.schema.field("amount").type == Decimal(12, 2)  # type: ignore[union-attr]
-    assert (made.format_version, made.spec_id) == (2, 0)
+    assert (made.format_version, made.spec.spec_id) == (2, 0)
     assert made.properties["write.metadata.delete-after-commit.enabled"] == "true"
     assert made.properties["write.metadata.previous-versions-max"] == "100"
     assert made.properties["write.parquet.compression-codec"] == "zstd"
 
 
 def test_creating_a_table_that_exists_loads_it(home: Catalog, people: LoadedTable) -> None:
-    again = Tables(home).create(people.name, shape(column("more")), DeleteMode.EQUALITY)
+    again = Tables(home).create(
+        people.name, shape(column("more")), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
+    )
     assert again == people
 
 
 def test_a_changelog_has_two_columns_more_and_no_identifier(home: Catalog, namespace: str) -> None:
-    made = Tables(home).create(TableName((namespace,), "log"), shape(), DeleteMode.APPEND_ONLY)
+    made = Tables(home).create(
+        TableName((namespace,), "log"), shape(), TableOptions(mode=DeleteMode.APPEND_ONLY, format_version=2)
+    )
     assert [field.name for field in made.schema] == ["id", "name", "_op", "_position"]
     assert made.schema.identifiers == ()
 
@@ -122,7 +130,9 @@ def test_columns_are_added_and_types_widened_in_one_commit(home: Catalog, namesp
     tables = Tables(home)
     name = TableName((namespace,), "growing")
     first = tables.create(
-        name, shape(column("n", INT), column("f", FLOAT), column("d", Decimal(8, 2))), DeleteMode.EQUALITY
+        name,
+        shape(column("n", INT), column("f", FLOAT), column("d", Decimal(8, 2))),
+        TableOptions(mode=DeleteMode.EQUALITY, format_version=2),
     )
     grown = tables.evolve(
         name,
@@ -163,7 +173,9 @@ def test_two_that_evolve_at_once_both_get_their_column(home: Catalog, people: Lo
 
 def test_two_that_create_one_table_at_once_get_the_same(home: Catalog, namespace: str) -> None:
     name = TableName((namespace, "raced"), "people")
-    made = at_once(2, lambda n: Tables(home).create(name, shape(), DeleteMode.EQUALITY))
+    made = at_once(
+        2, lambda n: Tables(home).create(name, shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
+    )
     assert made[0] == made[1] == Tables(home).load(name)
 
 
@@ -175,8 +187,8 @@ def test_a_contradicting_type_names_table_and_column(home: Catalog, people: Load
 def test_ensure_creates_then_evolves(home: Catalog, namespace: str) -> None:
     tables = Tables(home)
     name = TableName((namespace,), "ensured")
-    tables.ensure(name, shape(), DeleteMode.EQUALITY)
-    grown = tables.ensure(name, shape(column("more")), DeleteMode.EQUALITY)
+    tables.ensure(name, shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
+    grown = tables.ensure(name, shape(column("more")), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
     assert [field.name for field in grown.schema] == ["id", "name", "more"]
 
 
@@ -274,7 +286,7 @@ def test_a_recreated_table_conflicts_and_shows_another_uuid(home: Catalog, peopl
     lake = IcebergLake(home)
     head, prepared = lake.head(people.name), plan(people, 10, {1: "Ann"})
     Tables(home).drop(people.name)
-    Tables(home).create(people.name, shape(), DeleteMode.EQUALITY)
+    Tables(home).create(people.name, shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
     answer = lake.commit(people.name, head, prepared)
     assert not isinstance(answer, Accepted), answer
     after = lake.head(people.name)

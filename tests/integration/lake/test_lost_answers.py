@@ -17,7 +17,7 @@ from frazil.lake.tables import LoadedTable, Tables
 from frazil.model.commit import Accepted, Conflicted, Refused, Unknown
 from frazil.model.names import TableName
 from frazil.model.position import Hlc
-from frazil.model.write import DeleteMode
+from frazil.model.write import DeleteMode, TableOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 
@@ -37,7 +37,9 @@ def behind_proxy(spark: SparkSession, proxy: FaultyProxy) -> Catalog:
 
 @pytest.fixture
 def people(behind_proxy: Catalog, namespace: str) -> LoadedTable:
-    return Tables(behind_proxy).create(TableName((f"lost_{namespace}",), "people"), shape(), DeleteMode.EQUALITY)
+    return Tables(behind_proxy).create(
+        TableName((f"lost_{namespace}",), "people"), shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
+    )
 
 
 @pytest.mark.parametrize(

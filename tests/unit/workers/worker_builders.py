@@ -108,7 +108,6 @@ def table_task(
         index=index,
         table=TableName.parse(f"shop.t{index}"),
         schema=schema,
-        spec_id=0,
         key=key,
         mode=mode,
         epochs=targets,

@@ -264,7 +264,7 @@ def _source_of(to: Type, doc: str | None) -> str:
         return _source_of(to.element, None) + "[]"
     if isinstance(to, iceberg.Decimal):
         return f"DECIMAL({to.precision},{to.scale})"
-    return _DEFAULT_SOURCE.get(to.name, "BYTES")
+    return _DEFAULT_SOURCE.get(to.name, "BYTES") if isinstance(to, iceberg.Primitive) else "JSONB"
 
 
 def _yaml(name: str) -> str:

@@ -60,6 +60,8 @@ def _converter(to: Type, source: SourceType) -> Converter:
     if isinstance(to, iceberg.Decimal):
         precision, scale = to.precision, to.scale
         return lambda value: _decimal(value, precision, scale)
+    if not isinstance(to, iceberg.Primitive):
+        raise AssertionError(f"CockroachDB has no type for {to}")
     match to.name:
         case "int":
             return lambda value: _integer(value, 32)

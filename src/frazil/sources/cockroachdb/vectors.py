@@ -20,7 +20,7 @@ import pyarrow.json as pj
 
 from frazil.model import columns as iceberg
 from frazil.model.arrow import value_type
-from frazil.model.columns import Column, ListOf
+from frazil.model.columns import Column
 from frazil.sources.cockroachdb.types import Family, parse_source_type
 
 _BYTES_MAX = (1 << 31) - (1 << 16)
@@ -98,7 +98,7 @@ def _step(column: Column) -> tuple[Any, Finish] | None:
             return None
         end = Decimal(10) ** (to.precision - to.scale)
         return value_type(to), lambda array: _within(array, end)
-    if isinstance(to, ListOf):
+    if not isinstance(to, iceberg.Primitive):
         return None
     match to.name:
         case "int" | "boolean":
