@@ -25,8 +25,10 @@ from frazil.config.settings import (
     Settings,
     SortFields,
     at_least_one,
+    engines_text,
     is_cloud,
     job_name,
+    named_once,
     not_yet,
     problem,
     whole_number,
@@ -136,8 +138,8 @@ class TableEntry(Settings):
     changelog: bool = Field(
         default=False,
         description=(
-            "Keeps a changelog beside the mirror, in `<target>__changelog`, published for the same epochs: every change "
-            "with `_op`, `_position` and, where the source tells it, `_before`."
+            "Keeps a changelog beside the mirror, in `<target>__changelog`, published for the same epochs: every "
+            "change with `_op`, `_position` and, where the source tells it, `_before`."
         ),
     )
     partition: PartitionFields = Field(
@@ -163,8 +165,8 @@ class TableEntry(Settings):
     on_schema_conflict: SchemaConflict = Field(
         default=SchemaConflict.STOP,
         description=(
-            "What happens when a column's new type cannot hold its old values. stop: the table stays at its last epoch. "
-            "new-column: new values go to a column `<name>_v2`."
+            "What happens when a column's new type cannot hold its old values. stop: the table stays at its last "
+            "epoch. new-column: new values go to a column `<name>_v2`."
         ),
     )
     json_as: Literal["string", "variant"] = Field(
@@ -347,7 +349,7 @@ class PipelineConfig(Settings):
             "`<target>__quarantine` with the reason, and so do later changes of its key, until it is replayed."
         ),
     )
-    readers: tuple[Reader, ...] = Field(
+    readers: Annotated[tuple[Reader, ...], AfterValidator(named_once), Shown("list of engines", engines_text)] = Field(
         default=(Reader.SPARK,),
         description=(
             "The engines that read the tables. Without spark, TIME columns become Iceberg's `time`, which Spark "

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from frazil.config.document import Document, Path, Problem
 from frazil.config.secrets import is_secret_name, mask_text
 
-LATER_KEYS = frozenset({"partition", "atomic", "readers"})
+LATER_KEYS = frozenset({"atomic"})
 """Known from the design, and not of this version: refused by name rather than as a misspelling."""
 
 

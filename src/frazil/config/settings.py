@@ -89,6 +89,10 @@ def partition_fields(texts: tuple[str, ...]) -> tuple[str, ...]:
     return texts
 
 
+def engines_text(engines: Iterable[str]) -> str:
+    return f"[{', '.join(str(engine) for engine in engines)}]"
+
+
 def sort_fields(texts: tuple[str, ...]) -> tuple[str, ...]:
     named_once(parse_sort(text).column for text in texts)
     return texts

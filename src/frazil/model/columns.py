@@ -120,14 +120,15 @@ def type_from_json(value: Any) -> Type:
         if match := _DECIMAL.fullmatch(value):
             return Decimal(int(match[1]), int(match[2]))
         return Primitive(value)
-    if isinstance(value, Mapping) and value.get("type") == "list":
-        return ListOf(type_from_json(value["element"]), value["element-id"], value["element-required"])
-    if isinstance(value, Mapping) and value.get("type") == "map":
-        key, element = type_from_json(value["key"]), type_from_json(value["value"])
-        return MapOf(key, element, value["key-id"], value["value-id"], value["value-required"])
-    if isinstance(value, Mapping) and value.get("type") == "struct":
-        return StructOf(tuple(Field.from_json(field) for field in value["fields"]))
-    raise BadType(f"unknown Iceberg type {value!r}")
+    match value:
+        case {"type": "list", "element": element, "element-id": int(own_id), "element-required": bool(required)}:
+            return ListOf(type_from_json(element), own_id, required)
+        case {"type": "map", "key": key, "key-id": int(key_id), "value": inner, "value-id": int(value_id), **rest}:
+            return MapOf(type_from_json(key), type_from_json(inner), key_id, value_id, bool(rest["value-required"]))
+        case {"type": "struct", "fields": list(fields)}:
+            return StructOf(tuple(Field.from_json(field) for field in fields))
+        case _:
+            raise BadType(f"unknown Iceberg type {value!r}")
 
 
 def same_type(left: Type, right: Type) -> bool:

@@ -85,17 +85,13 @@ def test_all_problems_are_listed_at_once_in_the_order_of_the_file() -> None:
         ["line 12", "heartbeat"],
     ]
     assert "did you mean 'builtin'?" in problems[0]
-    assert "must be one of equality, append-only, not 'eqality'; did you mean 'equality'?" in problems[1]
+    assert "must be one of vectors, equality, append-only, not 'eqality'; did you mean 'equality'?" in problems[1]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "path"),
     [
-        ("    key: [id]", "    partition: [day(at)]", "tables[0].partition"),
         ("pipeline: shop", "pipeline: shop\natomic: pipeline", "atomic"),
-        ("pipeline: shop", "pipeline: shop\nreaders: [trino]", "readers"),
-        ("    key: [id]", "    deletes: vectors", "tables[0].deletes"),
-        ("pipeline: shop", "pipeline: shop\non_error: quarantine", "on_error"),
         ("type: cockroachdb", "type: mongodb", "source.type"),
         ("type: builtin", "type: glue", "catalog.type"),
     ],
@@ -114,6 +110,12 @@ def test_what_a_later_version_brings_is_refused_by_name(old: str, new: str, path
         ("key: [id]", "key: id", "tables[0].key: must be a list, not text"),
         ("key: [id]", "key: [id, id]", "tables[0].key: names 'id' twice"),
         ("key: [id]", "format_version: 4", "tables[0].format_version: must be one of 2, 3, not '4'"),
+        ("key: [id]", "partition: ['day(at']", "tables[0].partition: 'day(at' is no partition field"),
+        ("key: [id]", "partition: ['bucket(id)']", "bucket and truncate, and only they, have a width"),
+        ("key: [id]", "partition: ['week(at)']", "unknown transform 'week'"),
+        ("key: [id]", "partition: [a, a]", "tables[0].partition: names 'a' twice"),
+        ("key: [id]", "sort: [a sideways]", "tables[0].sort: 'a sideways' is no sort field"),
+        ("key: [id]", "deletes: append-only\n    changelog: true", "an append-only table is a changelog already"),
         ("key: [id]", "columns: [id]", "tables[0].columns: must be a mapping, not a list"),
         ("  feed: s3://feeds/shop\n", "", "source.feed: is required"),
         ("  warehouse: ./warehouse\n", "", "catalog.warehouse: is required for a catalog of type builtin"),

@@ -101,7 +101,7 @@ def test_history_lists_own_epochs_newest_first_with_their_time() -> None:
 
 
 def test_a_table_with_a_type_we_do_not_know_is_named() -> None:
-    nested = {"id": 1, "name": "m", "required": False, "type": {"type": "struct", "fields": []}}
+    nested = {"id": 1, "name": "m", "required": False, "type": "geometry"}
     facts = {
         "table-uuid": "u",
         "current-schema-id": 0,

@@ -60,7 +60,9 @@ def test_spellings_of_other_writers(json: str, expected: Type) -> None:
     assert type_from_json(json) == expected
 
 
-@pytest.mark.parametrize("json", ["varchar", "decimal(39, 2)", "decimal(2, 3)", {"type": "map"}, 7, None])
+@pytest.mark.parametrize(
+    "json", ["varchar", "decimal(39, 2)", "decimal(2, 3)", {"type": "map"}, {"type": "set"}, 7, None]
+)
 def test_a_type_that_is_unknown_is_refused(json: Any) -> None:
     with pytest.raises(BadType):
         type_from_json(json)

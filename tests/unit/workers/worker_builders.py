@@ -68,10 +68,12 @@ def row(
         "table": table,
         "epoch": epoch,
         "key": key,
+        "part": 0,
         "major": major,
         "minor": minor,
         "op": int(op),
         "payload": payload,
+        "before": None,
     }
 
 
