@@ -29,6 +29,7 @@ from frazil.lake.java import find_java, launcher_home
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 DEFAULT_MASTER = "local[*]"
 DEFAULT_DRIVER_MEMORY = "2g"
+WARM_START = "frazil.workers.warm_start"
 _LOOPBACK = "127.0.0.1"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
@@ -87,6 +88,8 @@ def session_conf(
             "spark.driver.bindAddress": _LOOPBACK,
             "spark.driver.memory": driver_memory or DEFAULT_DRIVER_MEMORY,
             "spark.executor.extraJavaOptions": logging,
+            # Executors elsewhere may get this package only with the task, too late for their daemon.
+            "spark.python.daemon.module": WARM_START,
         }
     elif driver_memory:
         conf["spark.driver.memory"] = driver_memory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,15 @@ print(spark.table("frazil.a.t").repartition(2).mapInArrow(double, "id long").cou
 def test_an_impossible_catalog_is_refused_before_java_starts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         open_session("x", [CatalogSettings(type=CatalogType.HADOOP)])
+
+
+def test_a_python_worker_begins_with_our_modules_and_without_archives_on_its_path(spark: SparkSession) -> None:
+    """Spark invalidates the import caches before each task: an archive would be read again every time."""
+
+    def look(_: Iterator[int]) -> list[object]:
+        return [
+            [entry for entry in sys.path if "pyspark.zip" in entry or entry.endswith(".jar")],
+            "frazil.workers.task" in sys.modules,
+        ]
+
+    assert spark.sparkContext.parallelize([0], 1).mapPartitions(look).collect() == [[], True]
