@@ -3,7 +3,7 @@
     pipeline: shop
     source:    where changes come from       -> CockroachSource, in `config.source`
     catalog:   where tables live             -> CatalogConfig, or a sink URL iceberg://...
-    tables:    which tables, as what, how    -> TableEntry, routed by `config.routing`
+    tables:    which tables, as what, how    -> TableEntry, in `config.tables`
     ...        pace, files, engine, watching -> the small models below
 
 Frozen, and nothing unknown is accepted: a misspelt key must not silently mean its default. What a later
@@ -15,15 +15,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from frazil.config import routing
 from frazil.config.settings import (
-    ColumnNames,
     LocalOrCloud,
-    PartitionFields,
     Settings,
-    SortFields,
     at_least_one,
     engines_text,
     is_cloud,
@@ -31,14 +28,13 @@ from frazil.config.settings import (
     named_once,
     not_yet,
     problem,
-    whole_number,
 )
 from frazil.config.sink_url import parse_sink_url
 from frazil.config.source import CockroachSource
+from frazil.config.tables import TableEntry
 from frazil.config.values import ByteSize, Duration, Shown, TextMap
 from frazil.model.names import JobId
-from frazil.model.partitions import parse_partition
-from frazil.model.write import DeleteMode, ParquetSettings, SchemaConflict, TableOptions, parse_sort
+from frazil.model.write import ParquetSettings
 
 
 class CatalogType(StrEnum):
@@ -94,127 +90,6 @@ class CatalogConfig(Settings):
             raise problem("a memory catalog lives in a temporary directory and takes no place", unused)
         if kind is CatalogType.HADOOP and self.uri:
             raise problem("a hadoop catalog is its warehouse and has no address of its own", "uri")
-        return self
-
-
-class TableEntry(Settings):
-    """One table of the source, or a pattern for several, and what becomes of it."""
-
-    source: str = Field(
-        pattern=r"^[^.\s]+(\.[^.\s]+){0,2}$",
-        description=(
-            "The source table: table, schema.table or database.schema.table. `*` and `?` match within one part "
-            "(`shop.public.*`). Where a feed tells only the table's name, only that part is compared. An exact entry "
-            "wins over a pattern, an earlier pattern over a later one."
-        ),
-        examples=["shop.public.orders"],
-    )
-    target: str | None = Field(
-        default=None,
-        description=(
-            "The Iceberg table, namespace.table. May hold `{table}`, `{schema}` and `{database}`, which patterns need. "
-            "Default: `{database}.{table}`, with the pipeline's name where the database is not known."
-        ),
-        examples=["analytics.orders"],
-    )
-    key: ColumnNames = Field(
-        default=(),
-        description="The key columns. Default: the primary key, where the source tells it.",
-        examples=[["id"]],
-    )
-    columns: TextMap = Field(
-        default_factory=dict,
-        description="Source types by column name, as in CREATE TABLE. Pins what would be discovered otherwise.",
-        examples=[{"id": "INT8", "amount": "DECIMAL(12,2)"}],
-    )
-    deletes: DeleteMode = Field(
-        default=DeleteMode.EQUALITY,
-        description=(
-            "vectors: older rows are found through the key index and deleted at their position; every engine reads at "
-            "full speed. equality: older rows are deleted by key, which readers pay for until it is converted. "
-            "append-only: a changelog of all changes. mirror+changelog: vectors, with `changelog: true`."
-        ),
-    )
-    changelog: bool = Field(
-        default=False,
-        description=(
-            "Keeps a changelog beside the mirror, in `<target>__changelog`, published for the same epochs: every "
-            "change with `_op`, `_position` and, where the source tells it, `_before`."
-        ),
-    )
-    partition: PartitionFields = Field(
-        default=(),
-        description=(
-            "How the table is partitioned: columns, or year, month, day, hour(column), bucket(N, column), "
-            "truncate(W, column). An existing table's partitioning evolves to it; left out, it stays as it is."
-        ),
-        examples=[["day(created_at)", "bucket(16, id)"]],
-    )
-    sort: SortFields = Field(
-        default=(),
-        description="The order of rows within a file: columns, each with `desc` or `nulls last` if wanted.",
-        examples=[["created_at desc", "id"]],
-    )
-    location: str | None = Field(
-        default=None, description="Where the table's files go. Default: where the catalog puts them."
-    )
-    drop: bool = Field(
-        default=False,
-        description="Whether a column that is dropped at the source is dropped here; else it stays and reads as NULL.",
-    )
-    on_schema_conflict: SchemaConflict = Field(
-        default=SchemaConflict.STOP,
-        description=(
-            "What happens when a column's new type cannot hold its old values. stop: the table stays at its last "
-            "epoch. new-column: new values go to a column `<name>_v2`."
-        ),
-    )
-    json_as: Literal["string", "variant"] = Field(
-        default="string",
-        description="JSONB columns become strings of JSON text, or `variant` (format_version 3).",
-    )
-    properties: TextMap = Field(
-        default_factory=dict,
-        description="Iceberg table properties, set when the table is created.",
-        examples=[{"write.metadata.delete-after-commit.enabled": "true"}],
-    )
-    format_version: Annotated[Literal[2, 3], BeforeValidator(whole_number)] = Field(
-        default=2, description="The Iceberg format of a table that is created."
-    )
-
-    @property
-    def options(self) -> TableOptions:
-        return TableOptions(
-            mode=self.deletes,
-            format_version=self.format_version,
-            partition=tuple(parse_partition(text) for text in self.partition),
-            sort=tuple(parse_sort(text) for text in self.sort),
-            location=self.location,
-            properties=self.properties,
-            drop=self.drop,
-            on_conflict=self.on_schema_conflict,
-        )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _mirror_and_changelog(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("deletes") == "mirror+changelog":
-            return {**data, "deletes": DeleteMode.VECTORS.value, "changelog": True}
-        return data
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> TableEntry:
-        if self.changelog and self.deletes is DeleteMode.APPEND_ONLY:
-            raise problem("an append-only table is a changelog already", "changelog")
-        try:
-            routing.check_names(self.source, self.target)
-        except ValueError as error:
-            raise problem(str(error), "target") from error
-        for name in self.properties:
-            if name == "format-version":
-                raise problem("set format_version instead", "properties", name)
-            if name.startswith("frazil."):
-                raise problem("properties named frazil.* belong to the ledger", "properties", name)
         return self
 
 

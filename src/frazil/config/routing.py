@@ -19,7 +19,8 @@ from frazil.errors import ConfigError
 from frazil.model.names import SYSTEM_NAMESPACE, BadName, TableName
 
 if TYPE_CHECKING:
-    from frazil.config.model import PipelineConfig, TableEntry
+    from frazil.config.model import PipelineConfig
+    from frazil.config.tables import TableEntry
 
 DEFAULT_TARGET = "{database}.{table}"
 DEFAULT_SCHEMA = "public"

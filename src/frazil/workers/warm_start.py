@@ -3,10 +3,10 @@
     daemon --imports once--> pyspark from its folder, Arrow, our task
        `--fork--> worker: a task begins at once
 
-Before each task Spark's worker invalidates Python's import caches. Where pyspark was imported out of `pyspark.zip`, that
-reads the archive's directory once for each of its packages: about 0.2 s a task, more than a small epoch's whole work.
-The same version of pyspark as a plain folder, which a pip installation has, costs nothing. And what every task of ours
-imports is imported once, before the fork.
+Before each task Spark's worker invalidates Python's import caches. Where pyspark was imported out of `pyspark.zip`,
+that reads the archive's directory once for each of its packages: about 0.2 s a task, more than a small epoch's work.
+The same version of pyspark as a plain folder, which a pip installation has, costs nothing. And what every task of
+ours imports is imported once, before the fork.
 """
 
 from __future__ import annotations
