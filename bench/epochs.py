@@ -1,162 +1,135 @@
-"""An epoch of upserts into a table that has rows already: Frazil beside Spark's MERGE INTO on the same changes.
+"""An epoch of upserts into tables that have rows already, beside Spark's MERGE INTO and beside the bare floor.
 
-the same files --> Frazil, from the moment R.RESOLVED appears to the snapshot
-               `-> Spark: read JSON, newest change per key, MERGE INTO (merge-on-read)
+    for each table size     Frazil in each mode, MERGE INTO in three modes: a table each, the same rows
+    round after round       every contestant takes the same changes in turn, so that all meet the same machine
+                            the first round warms up; the rest count, by their median
+
+Rows get into our tables as another writer's: the pipeline makes the table with its first row, Spark inserts the
+others. So `vectors` also pays for the index of files it did not write, once, which is a row of its own.
 """
 
 from __future__ import annotations
 
 import statistics
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+import numpy as np
 
-from bench.feeds import COLUMNS, SPARK_SCHEMA, Feed
+from bench.feeds import rows_sql
+from bench.peers import COPY_ON_WRITE, MERGE_MODES, MERGE_ON_READ_V3, MergeMode, create_peer, decoded, floor, merge
 from bench.report import Measured, measured
-from frazil.config.model import PipelineConfig
-from frazil.daemon.api import Pipeline
-from frazil.daemon.results import Progress
-from frazil.model.position import Hlc
+from bench.stage import EQUALITY, Bench, say, timed
 
-CHANGES = 50_000
-EPOCHS = 5
-_MERGE = """
-MERGE INTO {table} t USING changes c ON t.id = c.id
-WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *
-"""
+FASTER_THAN_MERGE = {MERGE_ON_READ_V3: 5.0, COPY_ON_WRITE: 20.0}
+FLAT_AT_MOST = 1.2
+FLOOR_AT_MOST = 8.0
+_SEED = 7
 
 
-class Running:
-    """A pipeline in a thread of its own, as a daemon runs it."""
+@dataclass
+class _Contestant:
+    """`epoch` takes the next changes and tells the seconds."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._stop = threading.Event()
-        self._moved = threading.Condition()
-        self._resolved: Hlc | None = None
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(pipeline,), daemon=True)
-        self._thread.start()
+    label: str
+    rows: int
+    rounds: int
+    epoch: Callable[[], float]
+    took: list[float] = field(default_factory=list)
 
-    def _run(self, pipeline: Pipeline) -> None:
-        try:
-            pipeline.run(stop=self._stop, on_progress=self._progress)
-        except BaseException as error:
-            self._failure = error
-            with self._moved:
-                self._moved.notify_all()
-
-    def _progress(self, progress: Progress) -> None:
-        with self._moved:
-            self._resolved = None if progress.resolved is None else Hlc.parse(progress.resolved)
-            self._moved.notify_all()
-
-    def wait_for(self, resolved: Hlc) -> None:
-        with self._moved:
-            self._moved.wait_for(lambda: self._failure or (self._resolved and self._resolved >= resolved), timeout=900)
-        if self._failure:
-            raise self._failure
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
+    @property
+    def seconds(self) -> float:
+        return statistics.median(self.took[1:])
 
 
-def config_for(feed: Path, warehouse: Path, name: str, **more: object) -> PipelineConfig:
-    return PipelineConfig.model_validate(
-        {
-            "pipeline": name,
-            "source": {"type": "cockroachdb", "feed": str(feed), "poll_interval": "10ms"},
-            "catalog": {"type": "builtin", "warehouse": str(warehouse)},
-            "tables": [{"source": "t", "target": f"bench.{name}", "key": ["id"], "columns": COLUMNS}],
-            **more,
+def epochs(bench: Bench) -> list[Measured]:
+    sizes = bench.sizes
+    with ExitStack() as open_pipelines:
+        ours = {
+            (mode, rows): _frazil(bench, open_pipelines, mode, rows) for rows in sizes.tables for mode in bench.modes
         }
+        peers = {(mode, rows): _merge(bench, mode, rows) for rows in sizes.tables for mode in MERGE_MODES}
+        bare = _floor(bench)
+        contestants = [*ours.values(), *peers.values(), bare]
+        for turn in range(1 + max(sizes.rounds, sizes.slow_rounds)):
+            for contestant in contestants:
+                if turn <= contestant.rounds:
+                    contestant.took.append(contestant.epoch())
+                    say(f"  {contestant.label} into {contestant.rows:,}: {contestant.took[-1]:.3f} s")
+    return _rows(bench, ours, peers, bare)
+
+
+def _rows(
+    bench: Bench,
+    ours: dict[tuple[str, int], _Contestant],
+    peers: dict[tuple[MergeMode, int], _Contestant],
+    bare: _Contestant,
+) -> list[Measured]:
+    smallest, largest, default = bench.sizes.tables[0], bench.sizes.tables[-1], bench.modes[0]
+    found = []
+    for rows in bench.sizes.tables:
+        label = f"{bench.sizes.changes:,} changes into {rows:,} rows"
+        found += [measured(f"{label}: Frazil {mode}", ours[mode, rows].seconds, "s") for mode in bench.modes]
+        found += [measured(f"{label}: MERGE INTO {mode.label}", peers[mode, rows].seconds, "s") for mode in MERGE_MODES]
+        for merging in MERGE_MODES:
+            at_least = FASTER_THAN_MERGE.get(merging) if rows == largest else None
+            ratio = peers[merging, rows].seconds / ours[default, rows].seconds
+            found.append(
+                measured(f"{label}: MERGE INTO {merging.label} / Frazil {default}", ratio, "x", at_least=at_least)
+            )
+    for mode in bench.modes:
+        flat = ours[mode, largest].seconds / ours[mode, smallest].seconds
+        at_most = FLAT_AT_MOST if mode == default else None
+        name = f"flat: Frazil {mode}, into {largest:,} rows / into {smallest:,} rows"
+        found.append(measured(name, flat, "x", at_most=at_most))
+        if mode != EQUALITY:
+            first = ours[mode, largest].took[0]
+            found.append(measured(f"first epoch into {largest:,} rows of another writer: Frazil {mode}", first, "s"))
+    found.append(measured(f"floor: PyArrow dedupes, writes, syncs {bench.sizes.changes:,} changes", bare.seconds, "s"))
+    for mode in bench.modes:
+        name = f"floor: Frazil {mode} into {largest:,} rows / PyArrow"
+        at_most = FLOOR_AT_MOST if mode == default else None
+        found.append(measured(name, ours[mode, largest].seconds / bare.seconds, "x", at_most=at_most))
+    return found
+
+
+def _frazil(bench: Bench, open_pipelines: ExitStack, mode: str, rows: int) -> _Contestant:
+    name = f"epochs_{mode}_{rows}"
+    feed = bench.feed(name, _SEED)
+    run = open_pipelines.enter_context(bench.running(feed, name, mode))
+    say(f"  a table of {rows:,} rows for Frazil {mode}")
+    run.seconds(lambda: feed.epoch(np.arange(1)))
+    bench.spark.sql(f"INSERT INTO {bench.table(name)} SELECT * FROM ({rows_sql(rows)}) WHERE id > 0")
+    return _Contestant(
+        f"Frazil {mode}", rows, bench.sizes.rounds, lambda: run.seconds(lambda: feed.updates(bench.sizes.changes, rows))
     )
 
 
-@contextmanager
-def running(feed: Feed, warehouse: Path, name: str, spark: SparkSession, **more: object) -> Iterator[Running]:
-    with Pipeline(config_for(feed.root, warehouse, name, **more), spark=spark) as pipeline:
-        run = Running(pipeline)
-        try:
-            yield run
-        finally:
-            run.stop()
+def _merge(bench: Bench, mode: MergeMode, rows: int) -> _Contestant:
+    name = f"epochs_{mode.label.replace('-', '_').replace(' ', '_')}_{rows}"
+    feed = bench.feed(name, _SEED)
+    feed.epoch(np.arange(1))
+    say(f"  a table of {rows:,} rows for MERGE INTO {mode.label}")
+    create_peer(bench.spark, bench.table(name), mode, rows)
+
+    def epoch() -> float:
+        feed.updates(bench.sizes.changes, rows)
+        return timed(lambda: merge(bench.spark, bench.table(name), feed.last_files))
+
+    rounds = bench.sizes.slow_rounds if mode is COPY_ON_WRITE else bench.sizes.rounds
+    return _Contestant(f"MERGE INTO {mode.label}", rows, rounds, epoch)
 
 
-def epoch_against_merge(spark: SparkSession, work: Path, rows: int) -> list[Measured]:
-    feed = Feed(work / f"feed-{rows}")
-    ours, merges = [], []
-    peer = f"frazil.bench.merge_{rows}"
-    with running(feed, work / "warehouse", f"t{rows}", spark) as run:
-        resolved = feed.scan(rows)
-        started = time.perf_counter()
-        run.wait_for(resolved)
-        first_load = time.perf_counter() - started
-        _make_peer(spark, peer, feed)
-        for _ in range(EPOCHS + 1):
-            resolved = feed.updates(CHANGES, rows)
-            started = time.perf_counter()
-            run.wait_for(resolved)
-            ours.append(time.perf_counter() - started)
-            merges.append(_merge(spark, peer, feed))
-    epoch, merge = statistics.median(ours[1:]), statistics.median(merges[1:])
-    label = f"{CHANGES // 1000}k changes into {rows:,} rows"
-    return [
-        measured(f"{label}: Frazil equality", epoch, "s"),
-        measured(f"{label}: Spark MERGE INTO, merge-on-read v2", merge, "s"),
-        measured(f"{label}: MERGE INTO / Frazil", merge / epoch, "x"),
-        measured(f"first load of {rows:,} rows", rows / first_load, "rows/s"),
-    ]
+def _floor(bench: Bench) -> _Contestant:
+    feed = bench.feed("epochs_floor", _SEED)
+    to: Path = bench.work / "floor"
+    to.mkdir()
 
+    def epoch() -> float:
+        feed.updates(bench.sizes.changes, bench.sizes.tables[-1])
+        changes = decoded(feed)
+        return timed(lambda: floor(changes, to / f"{feed.now}.parquet"))
 
-def small_epoch(spark: SparkSession, work: Path) -> list[Measured]:
-    feed = Feed(work / "feed-small")
-    took = []
-    with running(feed, work / "warehouse", "small", spark) as run:
-        run.wait_for(feed.scan(10_000))
-        for _ in range(8):
-            resolved = feed.updates(1_000, 10_000)
-            started = time.perf_counter()
-            run.wait_for(resolved)
-            took.append(time.perf_counter() - started)
-    return [measured("fixed cost of a small epoch (1,000 changes)", statistics.median(took[2:]), "s", at_most=0.35)]
-
-
-def catch_up(spark: SparkSession, work: Path, changes: int, epochs: int) -> list[Measured]:
-    feed = Feed(work / "feed-behind")
-    for _ in range(epochs):
-        resolved = feed.updates(changes // epochs, changes)
-    with running(feed, work / "warehouse", "behind", spark) as run:
-        started = time.perf_counter()
-        run.wait_for(resolved)
-        took = time.perf_counter() - started
-    return [
-        measured(f"catch-up of {changes:,} changes in {epochs} epochs", changes / took, "changes/s", at_least=200_000)
-    ]
-
-
-def _make_peer(spark: SparkSession, table: str, feed: Feed) -> None:
-    spark.sql("CREATE NAMESPACE IF NOT EXISTS frazil.bench")
-    _changes(spark, feed)
-    spark.sql(
-        f"CREATE TABLE {table} USING iceberg TBLPROPERTIES ('format-version'='2', 'write.merge.mode'='merge-on-read', "
-        f"'write.update.mode'='merge-on-read', 'write.delete.mode'='merge-on-read') AS SELECT * FROM changes"
-    )
-
-
-def _merge(spark: SparkSession, table: str, feed: Feed) -> float:
-    started = time.perf_counter()
-    _changes(spark, feed)
-    spark.sql(_MERGE.format(table=table))
-    return time.perf_counter() - started
-
-
-def _changes(spark: SparkSession, feed: Feed) -> None:
-    lines = spark.read.schema(SPARK_SCHEMA).json([str(path) for path in feed.last_files])
-    lines.createOrReplaceTempView("lines")
-    newest = spark.sql("SELECT max_by(after, updated) AS row FROM lines GROUP BY after.id")
-    newest.select("row.*").createOrReplaceTempView("changes")
+    return _Contestant("PyArrow's floor", bench.sizes.tables[-1], bench.sizes.rounds, epoch)

@@ -51,6 +51,29 @@ def test_types_and_key_are_told_by_the_source(url: str) -> None:
     assert [column.name for column in known.columns if column.required] == ["line", "id", "total"]
 
 
+def test_a_columns_identity_outlives_its_name_and_not_its_table(url: str) -> None:
+    def identities() -> dict[str, str | None]:
+        known = SqlDescriber(url)("changing")
+        assert known is not None
+        return {column.name: column.identity for column in known.columns}
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE changing (a int8 PRIMARY KEY, gone text, b int4)")
+        before = identities()
+        assert None not in before.values()
+        assert len(set(before.values())) == 3
+        connection.execute("ALTER TABLE changing DROP COLUMN gone")
+        connection.execute("ALTER TABLE changing RENAME COLUMN b TO c")
+        connection.execute("ALTER TABLE changing ALTER COLUMN c TYPE int8")
+        connection.execute("ALTER TABLE changing ADD COLUMN b text")
+        after = identities()
+        assert (after["a"], after["c"]) == (before["a"], before["b"])
+        assert after["b"] not in before.values()
+        connection.execute("DROP TABLE changing")
+        connection.execute("CREATE TABLE changing (a int8 PRIMARY KEY, x text, y text)")
+        assert not set(identities().values()) & set(after.values())
+
+
 def test_a_table_without_a_key_tells_none(url: str) -> None:
     known = SqlDescriber(url)("keyless")
     assert known is not None

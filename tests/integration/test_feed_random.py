@@ -89,13 +89,27 @@ def follow(lab: Lab, windows: Iterator[int], feed: RandomFeed) -> None:
         pipeline.run(stop=stop, on_progress=listen)
 
 
+LAYOUTS = (
+    {"deletes": "vectors", "format_version": 3},
+    {"deletes": "vectors", "format_version": 2},
+    {"deletes": "vectors", "format_version": 3, "partition": ["b"]},
+    {"deletes": "vectors", "format_version": 2, "partition": ["truncate(2, b)", "bucket(3, a)"]},
+    {"deletes": "equality", "format_version": 2},
+    {"deletes": "equality", "format_version": 3, "partition": ["truncate(2, b)"], "sort": ["b desc"]},
+)
+"""Rows move between partitions whenever `b` changes (H1)."""
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_random_feed_equals_its_oracle_at_every_resolved_timestamp(
     spark: SparkSession, warehouse: Path, namespace: str, tmp_path: Path, seed: int
 ) -> None:
     chance = random.Random(seed)
-    lab = Lab(spark, warehouse, namespace, tmp_path)
-    lab.tables = [table(name) if chance.random() < 0.5 else table(name, key=["a"], columns={}) for name in TOPICS]
+    lab = Lab(spark, warehouse, namespace, tmp_path, tables=[])
+    for name in TOPICS:
+        layout = chance.choice(LAYOUTS)
+        pinned = chance.random() < 0.5
+        lab.tables.append(table(name, **layout) if pinned else table(name, key=["a"], columns={}, **layout))
     lab.settings = {"limits": {"epochs_per_job": chance.choice([1, 3, 16]), "epochs_in_flight": chance.choice([1, 3])}}
     feed = RandomFeed(lab.feed, chance)
     feed.window(0)

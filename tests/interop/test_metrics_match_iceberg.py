@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.model import columns as c
-from frazil.model.columns import Field, ListOf
+from frazil.model.columns import Field, ListOf, MapOf, StructOf
 from frazil.model.files import ColumnMetrics
 from frazil.model.names import TableName
 from frazil.model.write import ParquetSettings
@@ -177,6 +177,49 @@ def test_split_offsets_are_those_iceberg_reads(spark: SparkSession, tmp_path: Pa
     shaded = jvm.org.apache.iceberg.shaded.org.apache.parquet.hadoop.ParquetFileReader
     footer = shaded.readFooter(spark._jsc.hadoopConfiguration(), jvm.org.apache.hadoop.fs.Path(file.path))
     assert tuple(jvm.org.apache.iceberg.parquet.ParquetUtil.getSplitOffsets(footer)) == file.split_offsets
+
+
+PLACE = StructOf(
+    (Field(3, "city", c.STRING), Field(4, "at", StructOf((Field(5, "lat", c.DOUBLE), Field(6, "n", c.Decimal(9, 2))))))
+)
+NESTED_FIELDS = (
+    Field(1, "id", c.LONG, required=True),
+    Field(2, "place", PLACE),
+    Field(7, "stops", ListOf(StructOf((Field(9, "day", c.DATE), Field(10, "note", c.STRING))), 8)),
+    Field(11, "names", MapOf(c.STRING, StructOf((Field(14, "n", c.INT),)), 12, 13)),
+)
+NESTED_FULL = {
+    "id": 1,
+    "place": {"city": "Zürich" * 5, "at": {"lat": -47.5, "n": D("-1.28")}},
+    "stops": [{"day": date(2024, 1, 1), "note": "a"}, None, {"day": None, "note": "b"}],
+    "names": [("x", {"n": 1}), ("y", None)],
+}
+NESTED_FAMILIES: dict[str, list[Mapping[str, Any]]] = {
+    "full": [NESTED_FULL],
+    "missing at each level": [
+        NESTED_FULL,
+        {"id": 2, "place": None, "stops": [], "names": []},
+        {"id": 3, "place": {"city": None, "at": None}},
+        {"id": 4, "place": {"city": "", "at": {"lat": 3.0, "n": None}}},
+    ],
+    "only nulls": [{"id": 1}, {"id": 2}],
+}
+
+
+@pytest.mark.parametrize("family", NESTED_FAMILIES)
+@pytest.mark.parametrize("row_group_rows", [1, 100])
+def test_metrics_of_nested_columns_are_those_iceberg_reads(
+    spark: SparkSession, tmp_path: Path, family: str, row_group_rows: int
+) -> None:
+    settings = ParquetSettings(row_group_rows=row_group_rows)
+    writer = RollingWriter(NESTED_FIELDS, lambda n: f"{tmp_path}/f{n}.parquet", settings, {})
+    rows = [dict(row) for row in NESTED_FAMILIES[family]]
+    writer.write(pa.RecordBatch.from_pylist(rows, schema=writer.schema))
+    (file,) = writer.close()
+    records, expected = of_iceberg(spark, file.path)
+    assert file.records == records
+    assert in_footer(file.metrics) == expected
+    assert {m.field_id for m in file.metrics} == {1, 3, 5, 6, 9, 10, 12, 14}
 
 
 SPARK_FIELDS = (

@@ -39,7 +39,7 @@ from frazil.model.epoch import Frontier, Window
 from frazil.model.files import Message
 from frazil.model.ledger import TableHead
 from frazil.model.names import JobId, TableName, batch_id, epoch_prefix
-from frazil.model.ports import Arbiter, Lake
+from frazil.model.ports import Arbiter, Lake, Locator
 from frazil.model.position import Position
 from frazil.model.write import EpochTarget
 
@@ -70,13 +70,24 @@ class Edges(Protocol):
     def resumed(self, fence_generation: int) -> None: ...
     def idle(self) -> None: ...
     def writes_ahead(self) -> bool: ...
+    def locator(self, table: TableName) -> Locator: ...
     def tell(self, what: str) -> None: ...
 
 
 class Process:
-    def __init__(self, settings: Settings, tables: tuple[TableName, ...], feed: Feed, edges: Edges) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        tables: tuple[TableName, ...],
+        feed: Feed,
+        edges: Edges,
+        vectors: frozenset[TableName] = frozenset(),
+    ) -> None:
+        """`vectors` are the tables that this process publishes with vectors, the others with equality deletes."""
         self.settings = settings
         self.tables = tables
+        self.vectors = vectors
+        self.locators = {table: edges.locator(table) for table in vectors}
         self.feed = feed
         self.edges = edges
         self.index = {table: at for at, table in enumerate(tables)}
@@ -154,7 +165,7 @@ class Process:
                 for at, upper in enumerate(window.uppers)
             )
             cut = cut_of(window, self.progress[table].tip_position)
-            work.append(TableWork(table, cut, changes[self.index[table]], targets))
+            work.append(TableWork(table, cut, changes[self.index[table]], targets, table in self.vectors))
         workers, messages = self.edges.write(work)
         buffer = EpochBuffer(workers)
         for message in messages:
@@ -184,7 +195,10 @@ class Process:
             frontier = Frontier(upper, self.feed.notes(upper, reports))
             files = buffer.files(table, upper)
             requires_empty = empty and upper == window.uppers[0]
-            intents.append(make_intent(self.me, table, self.uuids[table], below, frontier, files, requires_empty))
+            vectors = table in self.vectors
+            intents.append(
+                make_intent(self.me, table, self.uuids[table], below, frontier, files, requires_empty, vectors=vectors)
+            )
             progress = progress.handed_over(frontier)
         self.progress[table] = progress.read_through(window.upper, any(report.holds_changes for report in reports))
         return intents
@@ -194,7 +208,8 @@ class Process:
 
     def publish(self, intents: list[Intent]) -> None:
         for intent in intents:
-            outcome = publisher.publish(intent, self.edges.lake, self.edges.clock, self)
+            locator = self.locators.get(intent.table)
+            outcome = publisher.publish(intent, self.edges.lake, self.edges.clock, self, locator)
             match outcome:
                 case Published() | AlreadyPublished():
                     self.progress[intent.table] = self.progress[intent.table].landed(intent.upper)

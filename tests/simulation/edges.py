@@ -16,10 +16,13 @@ from frazil import errors
 from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, Unknown
 from frazil.model.files import Message
 from frazil.model.ledger import Fence, TableHead
+from frazil.model.live import LiveFiles
 from frazil.model.names import JobId, TableName
 from frazil.model.position import Position
 
 from .fibers import Crash, Fiber
+from .locating import SimulatedLocator, live_files, unavailable
+from .tables import Metadata
 from .workers import TableWork, run_job
 
 if TYPE_CHECKING:
@@ -95,6 +98,8 @@ class WorldEdges(CalmClock):
         "answer broken": (0.0, 0.0, 0.1),
         "conflict after effect": (0.0, 0.1, 0.5),
         "head unavailable": (0.0, 0.1, 0.8),
+        "file unavailable": (0.0, 0.1, 0.3),
+        "overtaken": (0.0, 0.0, 0.1, 0.95),
     }
 
     def __init__(self, world: World, name: str) -> None:
@@ -115,7 +120,16 @@ class WorldEdges(CalmClock):
             raise errors.CatalogUnavailable("no answer")
         return self.world.catalog.tables[table].head()
 
+    def live(self, table: TableName, head: TableHead, bounds_of: Sequence[int] = ()) -> LiveFiles:
+        metadata = head.base
+        assert isinstance(metadata, Metadata)
+        snapshot = None if metadata.main is None else metadata.retained[metadata.main]
+        return live_files(self.world.storage, snapshot)
+
     def commit(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
+        if self._by_chance("overtaken"):
+            self.world.append_to(table)
+
         def effect() -> int | None:
             snapshot = self.world.land(table, head.base, plan)
             return None if snapshot is None else snapshot.id
@@ -164,6 +178,15 @@ class WorldEdges(CalmClock):
 
     def writes_ahead(self) -> bool:
         return self.world.chance.random() < 0.5
+
+    def locator(self, table: TableName) -> SimulatedLocator:
+        return SimulatedLocator(self, table)
+
+    def before_locating(self) -> None:
+        self._fiber.pause()
+        self._perhaps_die("crash before")
+        if self._by_chance("file unavailable"):
+            raise unavailable()
 
     def tell(self, what: str) -> None:
         self.world.tell(f"{self.name} {what}")

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unittest.mock import patch
 
+from pyroaring import BitMap64
+
+from frazil.clock import Clock
 from frazil.coordinator import admission, publish, publisher
 from frazil.coordinator.admission import Admitted
-from frazil.coordinator.frontier import At, Fresh
-from frazil.coordinator.publish import Answer, Committing, Intent, NeedHead, Published, State
-from frazil.model.commit import Unknown
+from frazil.coordinator.frontier import At, Fresh, read_frontier
+from frazil.coordinator.publish import Answer, Committing, Intent, Locating, NeedHead, Published, State
+from frazil.model.commit import CommitAnswer, Unknown
 from frazil.model.ledger import Fence, TableHead
+from frazil.model.live import LiveFile
 from frazil.model.names import JobId
+from frazil.model.ports import Lake
+from frazil.workers.lookup import plan
+from frazil.workers.lookup.plan import Deletion
 
 from . import driver
 from .world import SOUND, Planted
@@ -41,13 +48,34 @@ class Plant:
 
 
 def _commit_anyway(state: NeedHead, head: TableHead, admitted: Admitted, intent: Intent) -> State:
-    return Committing(state.attempt, head, state.in_doubt)
+    if intent.needs_locating:
+        return Locating(state.attempt, head, state.in_doubt, state.lost)
+    return Committing(state.attempt, head, intent.plan, state.in_doubt)
 
 
 def _unknown_is_success(state: State, answer: Answer, intent: Intent) -> State:
     if isinstance(state, Committing) and isinstance(answer, Unknown):
         return Published(0)
     return publish.advance(state, answer, intent)
+
+
+def _commit_on_a_newer_head(
+    intent: Intent, state: Committing, lake: Lake, clock: Clock, observer: publisher.Observer
+) -> CommitAnswer:
+    """The frontier still fits; only what was found may not."""
+    now, job = lake.head(intent.table), intent.coordinator.job
+    fits = now.uuid == state.head.uuid and read_frontier(now, job) == read_frontier(state.head, job)
+    return _commit(intent, replace(state, head=now) if fits else state, lake, clock, observer)
+
+
+def _without_replacing(file: LiveFile, matched: BitMap64, deleted: BitMap64) -> Deletion | None:
+    found = _deletion(file, matched, deleted)
+    return None if found is None else replace(found, replaced=())
+
+
+def _without_merging(file: LiveFile, matched: BitMap64, deleted: BitMap64) -> Deletion | None:
+    found = _deletion(file, matched, deleted)
+    return None if found is None else replace(found, all=matched)
 
 
 def _nobody_outranks(theirs: Fence, ours: Fence) -> bool:
@@ -75,6 +103,7 @@ def _without_empty_epochs(
 
 
 _epochs_to_publish = driver.epochs_to_publish
+_commit, _deletion = publisher._commit, plan.deletion
 
 PLANTS = {
     "no-frontier-check": Plant(
@@ -91,6 +120,21 @@ PLANTS = {
     ),
     "no-compare-and-set": Plant(
         "H47", "the catalog lands a commit on a stale base", edges=Planted(catalog_checks_base=False)
+    ),
+    "commit-on-another-head": Plant(
+        "H47",
+        "what was found on one head is committed on a newer one",
+        replaced=(publisher, "_commit", _commit_on_a_newer_head),
+    ),
+    "vector-not-replaced": Plant(
+        "H23",
+        "a new vector is added beside the old one of its data file",
+        replaced=(plan, "deletion", _without_replacing),
+    ),
+    "vector-not-merged": Plant(
+        "H23",
+        "a new vector replaces the old one without what that had deleted",
+        replaced=(plan, "deletion", _without_merging),
     ),
     "path-reuse": Plant("H46", "a second attempt writes the paths of the first", edges=Planted(paths_are_reused=True)),
     "summaries-alone": Plant(

@@ -3,7 +3,8 @@
     land(table, base, plan):  current metadata is `base`?  -> new metadata with one more snapshot
                               otherwise                    -> None, a proven conflict
 
-An equality delete applies to data with a strictly lower sequence number. Files are written once and for all.
+An equality delete applies to data with a strictly lower sequence number, a vector to the one file it names. Files are
+written once and for all.
 """
 
 from __future__ import annotations
@@ -59,10 +60,11 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A data file has values, a delete file keys."""
+    """A data file has values; a delete file has keys, or a vector: a data file and positions in it."""
 
     values: tuple[tuple[int, str], ...] = ()
     deleted: tuple[int, ...] = ()
+    vector: tuple[str, tuple[int, ...]] | None = None
 
 
 class Storage:
@@ -76,20 +78,40 @@ class Storage:
 
     def contents(self, snapshot: Snapshot | None) -> dict[int, str]:
         """All live rows, by key. Two live rows of one key are a violation."""
+        live: dict[int, str] = {}
+        for path, _, key, value in self.rows(snapshot):
+            if key in live:
+                raise Violation(f"key {key} lives twice, in {path} too")
+            live[key] = value
+        return live
+
+    def rows(self, snapshot: Snapshot | None) -> Iterator[tuple[str, int, int, str]]:
+        """Path, sequence number, key and value of all live rows."""
         if snapshot is None:
-            return {}
+            return
+        vectors = self._vectors(snapshot)
         deleted_at: dict[int, int] = {}
         for path, sequence in snapshot.files:
             for key in self.files[path].deleted:
                 deleted_at[key] = max(sequence, deleted_at.get(key, 0))
-        live: dict[int, str] = {}
         for path, sequence in snapshot.files:
-            for key, value in self.files[path].values:
-                if deleted_at.get(key, 0) <= sequence:
-                    if key in live:
-                        raise Violation(f"key {key} lives twice in snapshot {snapshot.id}")
-                    live[key] = value
-        return live
+            for position, (key, value) in enumerate(self.files[path].values):
+                if deleted_at.get(key, 0) <= sequence and position not in vectors.get(path, ()):
+                    yield path, sequence, key, value
+
+    def _vectors(self, snapshot: Snapshot) -> dict[str, tuple[int, ...]]:
+        """By data file. Two for one file (H23), or one for a file that is gone (H47), are violations."""
+        paths = {path for path, _ in snapshot.files}
+        found: dict[str, tuple[int, ...]] = {}
+        for path in paths:
+            if (vector := self.files[path].vector) is not None:
+                data_file, positions = vector
+                if data_file in found:
+                    raise Violation(f"{data_file} has two vectors in snapshot {snapshot.id}")
+                if data_file not in paths:
+                    raise Violation(f"a vector for {data_file}, which is gone, in snapshot {snapshot.id}")
+                found[data_file] = positions
+        return found
 
 
 class Catalog:
@@ -113,7 +135,11 @@ class Catalog:
             return None
         sequence = base.last_sequence + 1
         files = tuple((file.path, sequence) for file in plan.files)
-        staged, snapshot = self._append(base, plan.summary, (*self._live(base), *files))
+        removed = {delete.path for delete in plan.removed_deletes}
+        left = tuple(entry for entry in self._live(base) if entry[0] not in removed)
+        if len(left) + len(removed) != len(self._live(base)):
+            raise Violation(f"{table}: a delete file is removed that is not there")
+        staged, snapshot = self._append(base, plan.summary, (*left, *files))
         if plan.forget:
             properties = {k: v for k, v in base.properties.items() if k != self.job.ledger_property}
             tags = {k: v for k, v in base.tags.items() if k != self.job.tag}

@@ -29,6 +29,7 @@ class TableWork:
     cut: Cut
     changes: Sequence[Change]
     epochs: tuple[EpochTarget, ...]
+    vectors: bool = False
 
 
 def run_job(
@@ -79,9 +80,11 @@ def _write(
     if values:
         path = data_path(target.prefix, worker, attempt, 0)
         closed.append(_close(storage, work.table, target, worker, path, Kind.DATA, Rows(values=values)))
-    if target.deletes:
+    # With vectors only keys of deleted rows are written down; the others are those of the data.
+    deleted = tuple(key for key, change in sorted(net.items()) if not work.vectors or change.value is None)
+    if target.deletes and deleted:
         path = equality_delete_path(target.prefix, worker, attempt, 0)
-        rows = Rows(deleted=tuple(sorted(net)))
+        rows = Rows(deleted=deleted)
         closed.append(_close(storage, work.table, target, worker, path, Kind.EQUALITY_DELETE, rows))
     return closed
 
@@ -103,6 +106,25 @@ def _close(
         records=len(rows.values) + len(rows.deleted),
         size=len(content),
         equality_ids=() if kind is Kind.DATA else (1,),
+        digest=hashlib.sha256(content.encode()).hexdigest(),
+    )
+
+
+def closed_file(like: FileClosed, path: str, kind: Kind, rows: Rows, records: int) -> FileClosed:
+    """A file that the coordinator itself adds to the epoch of `like`."""
+    content = repr(rows)
+    return FileClosed(
+        table=like.table,
+        epoch=like.epoch,
+        batch_id=like.batch_id,
+        worker=like.worker,
+        schema_id=0,
+        spec_id=0,
+        path=path,
+        kind=kind,
+        records=records,
+        size=len(content),
+        equality_ids=(1,) if kind is Kind.EQUALITY_DELETE else (),
         digest=hashlib.sha256(content.encode()).hexdigest(),
     )
 

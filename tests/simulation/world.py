@@ -2,7 +2,7 @@
 
     every tick, by chance:   a coordinator runs up to its next call into the world
                              the feed grows, another coordinator starts, one stalls (and returns a zombie) or dies
-                             somebody else appends, compacts, expires, rolls main back, recreates the table
+                             somebody else appends, rewrites, compacts, expires, rolls main back, recreates the table
                              a commit that was long lost arrives after all
     at the end:              no more faults; what runs may finish, the operator repairs, the oracle judges
 
@@ -83,6 +83,7 @@ class World:
             heartbeat=timedelta(seconds=chance.choice((5, 40, 100_000))),
         )
         self.oracle = Oracle(JOB, self.catalog, self.storage, self.feed, self.settings.mode == "every-resolved")
+        self.vectors = chance.choice((0.0, 0.5, 1.0, 1.0))
         self.running: list[Running] = []
         self.delayed: list[Callable[[], object]] = []
         self.tampered = dict.fromkeys(self.tables, 0)
@@ -94,7 +95,7 @@ class World:
     def run(self) -> None:
         """Lives through the seed. Raises Violation."""
         try:
-            budget = self.chance.randint(40, 140)
+            budget = self.chance.randint(40, 180)
             while self.tick < budget:
                 self.tick += 1
                 self._happen()
@@ -128,6 +129,7 @@ class World:
             (0.2 if alive else 0.0, lambda: self._die(self.chance.choice(alive))),
             (0.4, self._foreign_append),
             (0.3, self._compact),
+            (0.5, self._rewrite_one),
             (0.25, self._expire),
             (0.35, self._roll_back),
             (0.07, self._recreate),
@@ -144,7 +146,8 @@ class World:
         if len(self.running) >= COORDINATORS_MAX:
             return
         edges = WorldEdges(self, f"p{self.register.names()}")
-        process = Process(self.settings, self.joined, self.feed, edges)
+        vectors = frozenset(table for table in self.joined if self.chance.random() < self.vectors)
+        process = Process(self.settings, self.joined, self.feed, edges, vectors)
         running = Running(Fiber(edges.name, process.run), edges, seen=dict(self.tampered))
         edges.attach(running.fiber, lambda: running.seen.update(self.tampered))
         self.running.append(running)
@@ -195,7 +198,9 @@ class World:
         self.delayed.pop(self.chance.randrange(len(self.delayed)))()
 
     def _foreign_append(self) -> None:
-        table = self.chance.choice(self.tables)
+        self.append_to(self.chance.choice(self.tables))
+
+    def append_to(self, table: TableName) -> None:
         key = FOREIGN_KEYS + len(self.storage.files)
         path = f"foreign/{key}"
         self.storage.write(path, Rows(values=((key, "foreign"),)))
@@ -217,6 +222,25 @@ class World:
         self.storage.write(path, Rows(values=rows))
         self.catalog.foreign(table, ((path, head.sequence),), "replace")
         self.tell(f"somebody compacts {table}")
+
+    def _rewrite_one(self) -> None:
+        """Replaces one data file by one with its live rows; its vector goes with it, all other deletes stay."""
+        table = self.chance.choice(self.tables)
+        metadata = self.catalog.tables[table]
+        head = None if metadata.main is None else metadata.retained[metadata.main]
+        paths = [path for path, _ in head.files if self.storage.files[path].values] if head else []
+        if head is None or not paths:
+            return
+        old = self.chance.choice(paths)
+        values = tuple((key, value) for path, _, key, value in self.storage.rows(head) if path == old)
+        gone = {old, *(path for path, _ in head.files if (self.storage.files[path].vector or ("",))[0] == old)}
+        left = [entry for entry in head.files if entry[0] not in gone]
+        if values:
+            new = f"rewritten/{len(self.storage.files)}"
+            self.storage.write(new, Rows(values=values))
+            left.append((new, head.sequence))
+        self.catalog.foreign(table, tuple(left), "replace")
+        self.tell(f"somebody rewrites {old} of {table}")
 
     def _expire(self) -> None:
         table = self.chance.choice(self.tables)

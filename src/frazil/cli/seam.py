@@ -25,7 +25,15 @@ import click
 from frazil.config.load import load_config
 from frazil.config.model import PipelineConfig
 from frazil.config.secrets import Redactor
-from frazil.daemon.results import CheckReport, Progress, PublishedEpoch, RunSummary, TableStatus
+from frazil.daemon.results import (
+    CheckReport,
+    Progress,
+    PublishedEpoch,
+    QuarantinedChange,
+    ReplayReport,
+    RunSummary,
+    TableStatus,
+)
 from frazil.observability.logs import LogFormat, configured
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -44,6 +52,8 @@ class PipelineApi(Protocol):
     def status(self) -> Sequence[TableStatus]: ...
     def epochs(self, table: str) -> Sequence[PublishedEpoch]: ...
     def rewind(self, table: str) -> str: ...
+    def quarantine(self, table: str | None = None) -> Sequence[QuarantinedChange]: ...
+    def replay(self, table: str) -> ReplayReport: ...
 
 
 OpenPipeline = Callable[[PipelineConfig], AbstractContextManager[PipelineApi]]

@@ -27,10 +27,11 @@ def status(session: Session, config: PipelineConfig, *, as_json: bool) -> None:
         print_json(tables)
         return
     print_table(
-        ("table", "state", "resolved", "snapshot", "lag", "epochs", "rows"),
+        ("table", "state", "resolved", "snapshot", "lag", "epochs", "rows", "quarantined"),
         [
-            (t.table, t.state.value, t.resolved, t.snapshot_id, seconds_text(t.lag_seconds), t.epochs, t.rows)
+            (t.table, t.state.value, t.resolved, t.snapshot_id, seconds_text(t.lag_seconds), t.epochs, t.rows,
+             t.quarantined)
             for t in tables
         ],
-        numbers=("lag", "epochs", "rows"),
-    )
+        numbers=("lag", "epochs", "rows", "quarantined"),
+    )  # fmt: skip

@@ -5,21 +5,25 @@
      |    |            P >= upper          somebody, or we, did it before --> AlreadyPublished
      |    |            lower < P < upper   part of it is there            --> Recut(P)
      |    |            P < lower           something is missing           --> Stopped
-     |    |            P == lower                                         --> Committing
-     |    `--unavailable--.                                                   |   |   |
+     |    |            P == lower, older rows must be found first         --> Locating --located--.
+     |    |            P == lower                                         --> Committing <--------'
+     |    `--unavailable--.   (Locating: unavailable, or refused --> Stopped) |   |   |
      +--------------------+----------------------- conflict or unknown -------'   |   `--refused--> Stopped
                           `--> GaveUp, once attempts are used up                  `--accepted--> Published
 
 P is the newest own entry on the ancestry of the very head that the commit is conditional on. Unknown is
 treated like conflict on purpose: both mean "look again" (a 409 may have landed, H43), and looking finds our
-own snapshot if the lost request did land (H6). Nothing else decides. Pure: `advance` decides, `publisher`
-performs.
+own snapshot if the lost request did land (H6). Nothing else decides.
+
+What was located holds for one head: it is committed on exactly that head, and located again on the next one (H47).
+Whoever loses the race three times stops searching and publishes that one epoch with equality deletes, which hold
+for any head. Pure: `advance` decides, `publisher` performs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from frazil import errors
 from frazil.coordinator.admission import Admitted, Coordinator, Fenced, Stopped, admit, fenced_error
@@ -28,9 +32,11 @@ from frazil.model.epoch import Frontier
 from frazil.model.files import FileClosed, Kind
 from frazil.model.ledger import LedgerEntry, TableHead
 from frazil.model.names import TableName, batch_id
+from frazil.model.ports import Located
 from frazil.model.position import Hlc, Position, is_before
 
 ATTEMPTS_MAX = 8
+LOOKUPS_LOST_MAX = 3
 WAIT_FIRST = 0.1
 WAIT_MAX = 10.0
 
@@ -40,7 +46,8 @@ class Intent:
     """One epoch of one table that is to be published.
 
     `table_uuid` is the table that the files were written for. `requires_empty` if they were written without
-    deletes because that table had no snapshot.
+    deletes because that table had no snapshot. `vectors` if the plan's files are not yet what is published: the
+    older rows of their keys must be found first.
     """
 
     table: TableName
@@ -48,6 +55,7 @@ class Intent:
     coordinator: Coordinator
     plan: CommitPlan
     requires_empty: bool = False
+    vectors: bool = False
 
     def __post_init__(self) -> None:
         if not is_before(self.lower, self.upper):
@@ -61,25 +69,51 @@ class Intent:
     def upper(self) -> Position:
         return self.plan.entry.resolved
 
+    @property
+    def needs_locating(self) -> bool:
+        """Whether there are keys whose older rows may be in the table."""
+        return self.vectors and bool(self.plan.files) and not self.requires_empty
+
 
 @dataclass(frozen=True, slots=True)
 class NeedHead:
-    """`in_doubt` once a commit was sent whose fate nobody proved: then nothing may be deleted."""
+    """`in_doubt` once a commit was sent whose fate nobody proved: then nothing may be deleted. `lost` counts the
+    lookups whose head had moved before they could be committed."""
 
     attempt: int = 1
     in_doubt: bool = False
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Locating:
+    attempt: int
+    head: TableHead
+    in_doubt: bool = False
+    lost: int = 0
+
+    @property
+    def by_equality(self) -> bool:
+        return self.lost >= LOOKUPS_LOST_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Committing:
+    """`plan` holds for this head alone."""
+
     attempt: int
     head: TableHead
+    plan: CommitPlan
     in_doubt: bool = False
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
+    """`entry` is what the ledger says: of an epoch with lookups more than the intent could know."""
+
     snapshot_id: int
+    entry: LedgerEntry | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +136,7 @@ class GaveUp:
 
 
 Outcome = Published | AlreadyPublished | Recut | Fenced | Stopped | GaveUp
-State = NeedHead | Committing | Outcome
+State = NeedHead | Locating | Committing | Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +153,21 @@ class HeadRefused:
     error: errors.Terminal
 
 
-Answer = TableHead | HeadUnavailable | HeadRefused | CommitAnswer
+@dataclass(frozen=True, slots=True)
+class LocatingFailed:
+    """The storage or the catalog did not answer."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LocatingRefused:
+    """A file of the table or of the epoch cannot be read, and never will."""
+
+    error: errors.Terminal
+
+
+Answer = TableHead | HeadUnavailable | HeadRefused | Located | LocatingFailed | LocatingRefused | CommitAnswer
 
 
 def advance(state: State, answer: Answer, intent: Intent) -> State:
@@ -130,9 +178,17 @@ def advance(state: State, answer: Answer, intent: Intent) -> State:
             return _look_again(state, state.in_doubt, reason)
         case NeedHead(), HeadRefused(error):
             return Stopped(error)
+        case Locating(attempt, head, in_doubt, lost), Located() as located:
+            return Committing(attempt, head, located_plan(intent, located), in_doubt, lost)
+        case Locating(), LocatingFailed(reason):
+            return _look_again(state, state.in_doubt, reason)
+        case Locating(), LocatingRefused(error):
+            return Stopped(error)
         case Committing(), Accepted(snapshot_id):
-            return Published(snapshot_id)
-        case Committing(), Conflicted(reason) | Unknown(reason):
+            return Published(snapshot_id, state.plan.entry)
+        case Committing(lost=lost), Conflicted(reason):
+            return _look_again(replace(state, lost=lost + intent.needs_locating), True, reason)
+        case Committing(), Unknown(reason):
             return _look_again(state, True, reason)
         case Committing(), Refused():
             return Stopped(_refused(intent, answer))
@@ -156,15 +212,49 @@ def make_intent(
     files: Iterable[FileClosed],
     requires_empty: bool = False,
     source: str = "",
+    vectors: bool = False,
 ) -> Intent:
     """The intent to publish these files as the epoch (lower, upper]; without files it is a heartbeat.
 
-    `source` is the source's own name of the table.
+    `source` is the source's own name of the table. With `vectors` the files are data and keys of deleted rows, of
+    which a Locator makes what is published.
     """
     files = tuple(files)
     entry = replace(ledger_entry(coordinator, table, lower, upper, files), source=source)
     plan = CommitPlan(entry=entry, files=files, extra_summary=_crdb_summary(entry))
-    return Intent(table=table, table_uuid=table_uuid, coordinator=coordinator, plan=plan, requires_empty=requires_empty)
+    return Intent(
+        table=table,
+        table_uuid=table_uuid,
+        coordinator=coordinator,
+        plan=plan,
+        requires_empty=requires_empty,
+        vectors=vectors,
+    )
+
+
+def located_plan(intent: Intent, located: Located) -> CommitPlan:
+    """What is committed in place of the intent's own plan; its ledger counts what really is."""
+    files = located.files
+    data = [file for file in files if file.kind is Kind.DATA]
+    deletes = [file for file in files if file.kind is not Kind.DATA]
+    by_equality = sum(file.records for file in deletes if file.kind is Kind.EQUALITY_DELETE)
+    entry = replace(
+        intent.plan.entry,
+        operation=_operation(data, deletes or located.removed_deletes),
+        data_files=len(data),
+        delete_files=len(deletes),
+        rows=sum(file.records for file in data),
+        # A vector says how many rows of its file are deleted by now, not how many this epoch deleted.
+        deletes=by_equality + located.found,
+    )
+    return replace(
+        intent.plan,
+        entry=entry,
+        files=files,
+        extra_summary={**intent.plan.extra_summary, **_crdb_summary(entry)},
+        removed_deletes=located.removed_deletes,
+        must_exist=located.must_exist,
+    )
 
 
 def ledger_entry(
@@ -182,12 +272,16 @@ def ledger_entry(
         fence=coordinator.fence,
         incarnation=coordinator.incarnation,
         config_hash=coordinator.config_hash,
-        operation="row_delta" if deletes else "append" if data else "heartbeat",
+        operation=_operation(data, deletes),
         data_files=len(data),
         delete_files=len(deletes),
         rows=sum(file.records for file in data),
         deletes=sum(file.records for file in deletes),
     )
+
+
+def _operation(data: Sequence[object], deletes: Sequence[object]) -> str:
+    return "row_delta" if deletes else "append" if data else "heartbeat"
 
 
 def failure(outcome: Outcome, intent: Intent) -> errors.FrazilError | None:
@@ -227,7 +321,9 @@ def _compare_and_set(state: NeedHead, head: TableHead, admitted: Admitted, inten
     if position == intent.lower:
         if intent.requires_empty and head.snapshot_id is not None:
             return Recut(position)
-        return Committing(state.attempt, head, state.in_doubt)
+        if intent.needs_locating:
+            return Locating(state.attempt, head, state.in_doubt, state.lost)
+        return Committing(state.attempt, head, intent.plan, state.in_doubt, state.lost)
     if admitted.entry is not None and not is_before(position, intent.upper):
         return AlreadyPublished(admitted.entry)
     if is_before(intent.lower, position):
@@ -235,10 +331,10 @@ def _compare_and_set(state: NeedHead, head: TableHead, admitted: Admitted, inten
     return Stopped(_behind(intent, position))
 
 
-def _look_again(state: NeedHead | Committing, in_doubt: bool, reason: str) -> NeedHead | GaveUp:
+def _look_again(state: NeedHead | Locating | Committing, in_doubt: bool, reason: str) -> NeedHead | GaveUp:
     if state.attempt >= ATTEMPTS_MAX:
         return GaveUp(state.attempt, in_doubt, reason)
-    return NeedHead(state.attempt + 1, in_doubt)
+    return NeedHead(state.attempt + 1, in_doubt, state.lost)
 
 
 def _crdb_summary(entry: LedgerEntry) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 with Pipeline.from_file("shop.yaml") as pipeline:    opens Spark, the catalog and the source
     pipeline.run(once=True)                           check() status() epochs() rewind() snapshot_at()
+                                                      quarantine() replay()
 """
 
 from __future__ import annotations
@@ -20,7 +21,18 @@ from frazil.config.model import PipelineConfig
 from frazil.daemon import inspection
 from frazil.daemon.assemble import Assembly, assemble
 from frazil.daemon.pipeline import Run
-from frazil.daemon.results import CheckReport, Progress, PublishedEpoch, RunSummary, TableProgress, TableStatus
+from frazil.daemon.quarantine import listed
+from frazil.daemon.replay import Replay
+from frazil.daemon.results import (
+    CheckReport,
+    Progress,
+    PublishedEpoch,
+    QuarantinedChange,
+    ReplayReport,
+    RunSummary,
+    TableProgress,
+    TableStatus,
+)
 from frazil.model.position import Position, parse_position
 from frazil.observability.metrics import Metrics, MetricsServer
 
@@ -112,6 +124,20 @@ class Pipeline:
     def rewind(self, table: str) -> str:
         """Lets a table that was rolled back go on from what it holds now. Says what was done."""
         return inspection.rewind(self._assembly.parts, table)
+
+    def quarantine(self, table: str | None = None) -> list[QuarantinedChange]:
+        """What is in quarantine, of one target table or of all, each in source order."""
+        parts = self._assembly.parts
+        targets = inspection.mirrors(parts) if table is None else [inspection.mirror(parts, table)]
+        return [change for target in targets for change in listed(parts, self._assembly.quarantined, target)]
+
+    def replay(self, table: str) -> ReplayReport:
+        """Applies what is in quarantine of a target table again, with today's configuration. May be run beside the
+        pipeline, and again after a failure."""
+        parts, assembly = self._assembly.parts, self._assembly
+        target = inspection.mirror(parts, table)
+        source = inspection.source_of(parts, target)
+        return Replay(parts, assembly.quarantined, assembly.lake, source).run()
 
     @property
     def _assembly(self) -> Assembly:

@@ -10,26 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
 from frazil.config.load import config_hash
-from frazil.config.model import CatalogConfig, PipelineConfig
-from frazil.config.routing import entry_for
+from frazil.config.model import CatalogConfig, OnError, PipelineConfig
+from frazil.config.routing import entry_for, is_pattern, target_of
 from frazil.config.secrets import mask_text
+from frazil.daemon.locating import Locators, LocatorSettings
 from frazil.daemon.observing import PublishObserver
-from frazil.daemon.pipeline import Executors, Parts
+from frazil.daemon.pipeline import Parts
+from frazil.daemon.quarantine import SparkQuarantined
 from frazil.daemon.shaping import Shaper
 from frazil.daemon.sinkless import SinklessFeed
+from frazil.daemon.windows import Executors
 from frazil.lake.arbiter import IcebergArbiter
 from frazil.lake.cache import cache_home
 from frazil.lake.catalogs import CatalogSettings, CatalogType, open_catalog
 from frazil.lake.commits import IcebergLake
 from frazil.lake.session import open_session
 from frazil.lake.tables import Tables
+from frazil.model.names import TableName
 from frazil.model.ports import Split
 from frazil.model.position import Hlc
+from frazil.model.write import DeleteMode, SchemaConflict
 from frazil.observability.metrics import Metrics
 from frazil.sources.cockroachdb.describe import SqlDescriber
 from frazil.sources.cockroachdb.envelope import BareDeletes, Envelope, EnvelopeOptions
@@ -50,6 +56,8 @@ class Assembly:
 
     spark: SparkSession
     parts: Parts
+    lake: IcebergLake
+    quarantined: SparkQuarantined
     described_catalog: str
     described_feed: str
     close: Callable[[], None]
@@ -69,11 +77,12 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
     )
     catalog = open_catalog(session, settings)
     source = make_source(config, session, clock)
+    lake, quarantined = IcebergLake(catalog), SparkQuarantined(session, settings.name)
     parts = Parts(
         config=config,
         config_hash=config_hash(config),
         source=source,
-        lake=IcebergLake(catalog),
+        lake=lake,
         tables=Tables(catalog),
         arbiter=IcebergArbiter(catalog, clock),
         shaper=Shaper(source),
@@ -83,6 +92,8 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
         observer=PublishObserver(metrics),
         metrics=metrics,
         clock=clock,
+        locators=Locators(lake, session, settings.name, clock, _index(config), key_of=partial(_configured_key, config)),
+        quarantined=quarantined,
     )
 
     def close() -> None:
@@ -93,10 +104,24 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
     return Assembly(
         spark=session,
         parts=parts,
+        lake=lake,
+        quarantined=quarantined,
         described_catalog=f"{settings.type} {settings.endpoint}",
         described_feed=mask_text(config.source.feed),
         close=close,
     )
+
+
+def _index(config: PipelineConfig) -> LocatorSettings:
+    directory = config.index.directory or cache_home() / "index" / config.pipeline
+    return LocatorSettings(directory=Path(directory), size=config.index.size, parquet=config.parquet.settings)
+
+
+def _configured_key(config: PipelineConfig, table: TableName) -> tuple[str, ...]:
+    """The key that an entry gives a table which may name no identifier fields of its own."""
+    named = [entry for entry in config.tables if entry.key and not is_pattern(entry.source)]
+    targets = {target_of(entry.target, entry.source, entry.source, config.pipeline): entry.key for entry in named}
+    return targets.get(table, ())
 
 
 def catalog_settings(config: CatalogConfig) -> CatalogSettings:
@@ -149,12 +174,22 @@ class _Settings(Mapping[str, TableSettings]):
             op_column=source.op_column,
             prev_column=source.prev_column,
             bare_deletes=BareDeletes(source.bare_deletes.value),
+            quarantine=config.on_error is OnError.QUARANTINE,
         )
 
     def __getitem__(self, table: str) -> TableSettings:
         entry = entry_for(self._config.tables, table)
         pinned = Pinned() if entry is None else Pinned(columns=entry.columns, key=entry.key)
-        return TableSettings(pinned=pinned, options=self.options, csv_header=self._config.source.csv_header)
+        is_log = entry is not None and entry.deletes is DeleteMode.APPEND_ONLY
+        return TableSettings(
+            pinned=pinned,
+            options=self.options,
+            csv_header=self._config.source.csv_header,
+            wants_before=is_log or (entry is not None and entry.changelog),
+            key_optional=is_log,
+            follow_drops=entry is not None and entry.drop,
+            new_columns=entry is not None and entry.on_schema_conflict is SchemaConflict.NEW_COLUMN,
+        )
 
     def __iter__(self) -> Iterator[str]:
         return (entry.source for entry in self._config.tables)

@@ -4,7 +4,8 @@
               blocks when full            |
               raises what failed <--------+   after a failure nothing later is committed
 
-Windows are committed in order, so each table's epochs are. Which epoch may follow which is still decided by the
+Windows are committed in order, so each table's epochs are. Within a window the chains of companions go first, and
+those of their mirrors when all of them are done. Which epoch may follow which is still decided by the
 table alone; this line only keeps the order of sending.
 """
 
@@ -30,14 +31,14 @@ class CommitLine:
         self._waiting: list[Future[None]] = []
         self._failure: BaseException | None = None
 
-    def submit(self, chains: Sequence[Chain]) -> None:
-        """Raises what an earlier window failed with."""
+    def submit(self, chains: Sequence[Chain], first: Sequence[Chain] = ()) -> None:
+        """Nothing of `chains` is sent before all of `first` is published. Raises what an earlier window failed with."""
         self._room.acquire()
         if self._failure is not None:
             self._room.release()
             self.check()
         self._waiting = [future for future in self._waiting if not future.done()]
-        self._waiting.append(self._line.submit(self._commit_window, chains))
+        self._waiting.append(self._line.submit(self._commit_window, (first, chains)))
 
     @property
     def failure(self) -> BaseException | None:
@@ -58,9 +59,11 @@ class CommitLine:
         self._line.shutdown(wait=True)
         self._tables.shutdown(wait=True)
 
-    def _commit_window(self, chains: Sequence[Chain]) -> None:
+    def _commit_window(self, stages: Sequence[Sequence[Chain]]) -> None:
         try:
-            if self._failure is None:
+            for chains in stages:
+                if self._failure is not None:
+                    return
                 for result in [self._tables.submit(self._commit_chain, chain) for chain in chains]:
                     failure = result.exception()
                     self._failure = self._failure or failure

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from frazil import errors
-from frazil.config.model import TableEntry
 from frazil.config.routing import Route, is_pattern, route, target_of
+from frazil.config.tables import TableEntry
 from frazil.coordinator.fence import take_fence
 from frazil.coordinator.frontier import At, Fresh, RolledBack, read_frontier
-from frazil.coordinator.recovery import newest_generation, rewind_plan
+from frazil.coordinator.recovery import newest_generation, rewind_plan, source_table
 from frazil.daemon.pipeline import Parts
 from frazil.daemon.results import (
     CheckedColumn,
@@ -24,13 +24,18 @@ from frazil.daemon.results import (
     TableAction,
     TableStatus,
 )
+from frazil.daemon.shaping import known_by
+from frazil.daemon.tables import companion
 from frazil.lake.history import published
-from frazil.lake.schemas import difference, target_columns
+from frazil.lake.schemas import target_columns
+from frazil.lake.settling import settle
+from frazil.lake.tables import LoadedTable
 from frazil.model.columns import TableShape
 from frazil.model.commit import Accepted, CommitPlan
 from frazil.model.names import BadName, TableName
 from frazil.model.position import Position, is_before
 from frazil.model.state import TableState
+from frazil.model.write import Role
 
 
 def status(parts: Parts) -> list[TableStatus]:
@@ -120,17 +125,72 @@ def _status(parts: Parts, target: TableName) -> TableStatus:
                 state = TableState.INITIAL_SYNC
             case _:
                 state = TableState.STOPPED
-    return TableStatus(table=target.text, state=state, resolved=resolved, snapshot_id=snapshot_id, lag_seconds=lag)
+    return TableStatus(
+        table=target.text,
+        state=state,
+        resolved=resolved,
+        snapshot_id=snapshot_id,
+        lag_seconds=lag,
+        quarantined=_quarantined(parts, target),
+    )
+
+
+def _quarantined(parts: Parts, target: TableName) -> int | None:
+    """How many changes are in the table's quarantine; None if it has none."""
+    name = companion(target, Role.QUARANTINE)
+    if parts.quarantined is None or not parts.tables.exists(name):
+        return None
+    snapshot_id = parts.lake.head(name).snapshot_id
+    return 0 if snapshot_id is None else parts.quarantined.keys(name, snapshot_id)[1]
+
+
+def mirrors(parts: Parts) -> list[TableName]:
+    """The targets of the source's tables, without their companions."""
+    offered = [taken.target for taken in route(parts.config, [table.name for table in parts.source.tables()])]
+    return list(dict.fromkeys([*(_named(parts, entry) for entry in _all_entries(parts)), *offered]))
+
+
+def mirror(parts: Parts, table: str) -> TableName:
+    """A target that has, or may have, companions. Raises ConfigError if it is none."""
+    target = _own(parts, table)
+    if target not in mirrors(parts):
+        raise errors.ConfigError(
+            f"{table} stands beside another table",
+            hint=f"Name the table it belongs to: {target.text.rpartition('__')[0]}.",
+            table=table,
+        )
+    return target
+
+
+def source_of(parts: Parts, target: TableName) -> str:
+    """The source's own name of the table that fills this target. Raises ConfigError if nothing was published yet."""
+    source = source_table(parts.lake.head(target), parts.config.job) if parts.tables.exists(target) else ""
+    if not source:
+        raise errors.ConfigError(
+            f"nothing is published to {target} yet", hint="Run the pipeline first.", table=target.text
+        )
+    return source
 
 
 def _targets(parts: Parts) -> list[TableName]:
     """The targets of the source's tables, and of entries whose table the source does not show yet."""
-    offered = [taken.target for taken in route(parts.config, [table.name for table in parts.source.tables()])]
+    routes = route(parts.config, [table.name for table in parts.source.tables()])
+    offered = [companion(taken.target, role) for taken in routes for role in _shown_roles(taken.entry)]
     return list(dict.fromkeys([*_all_named(parts), *offered]))
 
 
 def _all_named(parts: Parts) -> list[TableName]:
-    return [_named(parts, entry) for entry in parts.config.tables if not is_pattern(entry.source)]
+    return [companion(_named(parts, entry), role) for entry in _all_entries(parts) for role in _shown_roles(entry)]
+
+
+def _all_entries(parts: Parts) -> list[TableEntry]:
+    """Entries that name one table."""
+    return [entry for entry in parts.config.tables if not is_pattern(entry.source)]
+
+
+def _shown_roles(entry: TableEntry) -> tuple[Role, ...]:
+    """A quarantine is shown as a number beside its mirror."""
+    return (Role.MIRROR, Role.CHANGELOG) if entry.changelog else (Role.MIRROR,)
 
 
 def _named(parts: Parts, entry: TableEntry) -> TableName:
@@ -157,7 +217,7 @@ def _own(parts: Parts, table: str) -> TableName:
 
 
 def _checked(parts: Parts, taken: Route) -> tuple[CheckedTable, TableShape | None]:
-    target, entry = taken.target, taken.entry
+    target = taken.target
     exists = parts.tables.exists(target)
     loaded = parts.tables.load(target) if exists else None
     shape = parts.shaper.preview(taken, loaded)
@@ -167,11 +227,7 @@ def _checked(parts: Parts, taken: Route) -> tuple[CheckedTable, TableShape | Non
         return _untold(taken, exists, told), None
     action = TableAction.EXISTS if exists else TableAction.CREATE
     if loaded is not None:
-        change = difference(target, target_columns(target, shape, entry.deletes), loaded.schema)
-        if change:
-            action = TableAction.ADD_COLUMNS
-            notes += [f"adds {column.name} {column.type}" for column in change.add]
-            notes += [f"widens {name} to {type_}" for name, type_ in change.promote]
+        action, notes = _evolution(parts, taken, shape, loaded)
     columns = tuple(CheckedColumn(c.name, str(c.type), c.source_type, c.origin) for c in shape.columns)
     checked = CheckedTable(
         source=taken.source,
@@ -183,6 +239,22 @@ def _checked(parts: Parts, taken: Route) -> tuple[CheckedTable, TableShape | Non
         notes=tuple(notes),
     )
     return checked, shape
+
+
+def _evolution(parts: Parts, taken: Route, shape: TableShape, loaded: LoadedTable) -> tuple[TableAction, list[str]]:
+    """What a run would change in the table before it writes to it, or what would stop it."""
+    target, options = taken.target, taken.entry.options
+    known = known_by(loaded, options.mode)
+    assert known is not None
+    try:
+        settled = settle(target, shape, known, options)
+        change = parts.tables.plan(target, target_columns(target, settled, options.mode), options)
+    except (errors.BadInput, errors.ConfigError) as error:
+        return TableAction.EXISTS, [f"problem: {error}", f"to solve it: {error.hint}"]
+    notes = [*change.texts, *change.notes]
+    if not change.steps:
+        return TableAction.EXISTS, notes
+    return (TableAction.ADD_COLUMNS if change.added else TableAction.CHANGE_COLUMNS), notes
 
 
 def _untold(taken: Route, exists: bool, note: str) -> CheckedTable:

@@ -3,52 +3,46 @@
     take the fence --> read every ledger --> open the source behind it
         |
         v
-    poll --> plan a window --> shapes, schema first --> one Spark job --> buffer --> commit line --> acknowledge
-      ^                                                   |                             |
-      +-- wait ----------------- unknown column: learn ---+      cut again, transient: -+--> read the ledgers again
+    poll --> plan a window --> WindowWriter --> IntentMaker --> commit line --> acknowledge
+      ^                                                             |
+      +-- wait ------------------- cut again, transient: -----------+--> read the ledgers again
 
 Everything in memory here is a guess about the ledger; after any doubt it is thrown away and read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from threading import Event
 from typing import Protocol
 
 from frazil import errors
 from frazil.clock import Clock
-from frazil.config.model import PipelineConfig, TableEntry
-from frazil.config.routing import Route, is_pattern, matches, route, target_of
+from frazil.config.model import OnError, PipelineConfig
 from frazil.coordinator.admission import Coordinator
-from frazil.coordinator.buffer import EpochBuffer
 from frazil.coordinator.fence import take_fence
-from frazil.coordinator.publish import AlreadyPublished, Intent, Published, Recut, failure, make_intent, wait_before
+from frazil.coordinator.publish import AlreadyPublished, Intent, Published, Recut, failure, wait_before
 from frazil.coordinator.publisher import Observer, publish
-from frazil.coordinator.recovery import Start, newest_generation, source_table, start
+from frazil.daemon.capturing import Capturing, ReadsKeys
 from frazil.daemon.committing import CommitLine
+from frazil.daemon.discovery import Discovery
+from frazil.daemon.intents import IntentMaker
 from frazil.daemon.shaping import Shaper
 from frazil.daemon.succession import Succession
 from frazil.daemon.tables import RunningTable
-from frazil.epochs.cut import cut_of
-from frazil.epochs.progress import acknowledgeable, chain, epochs_to_publish, heartbeat_due, plan_window, resume_after
+from frazil.daemon.windows import Executors, Targets, WindowWriter, WrittenWindow
+from frazil.epochs.progress import acknowledgeable, plan_window, resume_after
 from frazil.lake.tables import Tables
-from frazil.model.change import SplitReport
-from frazil.model.columns import TableShape
-from frazil.model.epoch import Frontier, Window
-from frazil.model.files import Message
-from frazil.model.names import batch_id, epoch_prefix
-from frazil.model.ports import Arbiter, Cut, Decoder, Lake, Reader, Source, Split
+from frazil.model.epoch import Window
+from frazil.model.names import TableName
+from frazil.model.ports import Arbiter, Lake, Locator, Source, Split
 from frazil.model.position import Position, is_before
 from frazil.model.state import TableState
-from frazil.model.write import EpochTarget, TableTask, WriteJob
+from frazil.model.write import Role
 from frazil.observability.logs import Log
 from frazil.observability.metrics import Metrics
 
-SHARD_BYTES = 256 << 20
-LESSONS_MAX = 8
 TROUBLE_MAX_ONCE = 6
 _log = Log("frazil.pipeline")
 
@@ -57,31 +51,15 @@ class _CutAgain(Exception):
     """The table holds something else than this coordinator thought; its ledger must be read again."""
 
 
-class WritesWindows(Protocol):
-    def __call__(
-        self,
-        splits: Sequence[Split],
-        cuts: Mapping[int, Cut],
-        reader: Reader,
-        decoder: Decoder,
-        job: WriteJob,
-        epochs: tuple[Position, ...],
-        *,
-        small: bool,
-    ) -> tuple[list[Message], list[SplitReport]]: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Executors:
-    """What the stages run on executors, with Spark already inside."""
-
-    write: WritesWindows
-    cores: int
+class Locators(Protocol):
+    def of(self, table: TableName) -> Locator:
+        """Who finds the older rows of this table's keys; the same one every time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """All that a pipeline is made of; `assemble` is the one place that knows how each is made."""
+    """All that a pipeline is made of; `assemble` is the one place that knows how each is made. `locators` serve
+    `deletes: vectors`, `quarantined` tells what is in quarantine."""
 
     config: PipelineConfig
     config_hash: str
@@ -94,6 +72,8 @@ class Parts:
     observer: Observer
     metrics: Metrics
     clock: Clock
+    locators: Locators | None = None
+    quarantined: ReadsKeys | None = None
 
 
 class Run:
@@ -107,8 +87,24 @@ class Run:
         self._fence_taken: Coordinator | None = None
         self._succession: Succession | None = None
         self._after: Position | None = None
-        self.tables: dict[str, RunningTable] = {}
+        if parts.config.on_error is OnError.QUARANTINE and parts.quarantined is None:
+            raise AssertionError("a quarantine must be read, or its keys would not capture what follows (H49)")
+        self._found = Discovery(parts.config, parts.source, parts.lake, parts.tables, parts.clock)
+        self._capturing = (
+            None
+            if parts.quarantined is None
+            else Capturing(parts.lake, parts.quarantined, parts.config.job, self._count_quarantined)
+        )
+        self._windows = WindowWriter(
+            parts.config, parts.tables, parts.shaper, parts.executors, parts.clock, self._capturing
+        )
+        self._intents = IntentMaker(parts.config, parts.source, parts.clock)
         self._line = self._new_line()
+
+    @property
+    def tables(self) -> dict[str, RunningTable]:
+        """All targets by name, mirrors and their companions."""
+        return {table.name: table for table in self._found.targets}
 
     def until_stopped(self, once: bool) -> None:
         """Publishes until `stop` is set, or with `once` until everything resolved is published."""
@@ -144,16 +140,16 @@ class Run:
     @property
     def _epochs(self) -> int:
         """How many have landed since the start."""
-        return sum(table.epochs for table in self.tables.values())
+        return sum(table.epochs for table in self._found.targets)
 
     @property
     def _in_flight(self) -> bool:
-        return any(table.progress.in_flight for table in self.tables.values())
+        return any(table.progress.in_flight for table in self._found.targets)
 
     @property
     def resolved(self) -> Position | None:
         """Every table is published up to here, as far as there was anything to publish."""
-        done = [table.done_through for table in self.tables.values()]
+        done = [table.done_through for table in self._found.targets]
         if not done or None in done:
             return None
         return min((position for position in done if position is not None), key=lambda position: position.order)
@@ -162,8 +158,9 @@ class Run:
 
     def _take_over(self) -> None:
         """The fence first, then the frontiers: what an older coordinator still publishes is seen by the next look."""
-        self._recall_tables()
-        fence = take_fence(self._config.job, self._parts.arbiter, self._parts.clock, floor=self._newest_generation())
+        self._found.recall()
+        floor = self._found.newest_generation()
+        fence = take_fence(self._config.job, self._parts.arbiter, self._parts.clock, floor=floor)
         self._fence_taken = Coordinator(
             job=self._config.job,
             fence=fence,
@@ -174,38 +171,19 @@ class Run:
         _log.info("took over", pipeline=self._config.pipeline, fence=fence.label)
         self._read_ledgers()
 
-    def _newest_generation(self) -> int:
-        """What the tables have seen, in case the register of pipelines was lost."""
-        names = [table.route.target for table in self.tables.values()]
-        heads = [self._parts.lake.head(name) for name in names if self._parts.tables.exists(name)]
-        return max((newest_generation(head, self._config.job) for head in heads), default=0)
-
     def _read_ledgers(self) -> None:
-        for table in self.tables.values():
-            self._read_ledger(table)
-        self._parts.source.open({table.source: table.progress.published for table in self.tables.values()})
-        self._after = resume_after(table.progress for table in self.tables.values())
+        self._found.read_ledgers(self._coordinator)
+        if self._capturing is not None:
+            self._capturing.forget()
+        mirrors = self._found.mirrors
+        self._parts.source.open({mirror.source: mirror.progress.published for mirror in mirrors})
+        self._after = resume_after(mirror.progress for mirror in mirrors)
         self._tell()
-
-    def _read_ledger(self, table: RunningTable) -> None:
-        name = table.route.target
-        if not self._parts.tables.exists(name):
-            table.loaded, table.empty = None, True
-            table.start_at(None, None, self._parts.clock.now())
-            return
-        table.loaded = self._parts.tables.load(name)
-        head = self._parts.lake.head(name)
-        table.empty = head.snapshot_id is None
-        match start(head, name, self._coordinator):
-            case Start(frontier, entry):
-                table.start_at(frontier, entry, self._parts.clock.now())
-            case errors.Terminal() as error:
-                raise error
 
     def _let_go(self, error: Exception, trouble: int) -> None:
         """Forgets everything that was only thought: after a while the ledgers are read again."""
         _log.warning("reading the ledgers again", reason=str(error) or type(error).__name__, attempt=trouble)
-        for table in self.tables.values():
+        for table in self._found.targets:
             table.state = TableState.BACKOFF
         self._tell()
         self._line.close()
@@ -214,41 +192,6 @@ class Run:
 
     def _new_line(self) -> CommitLine:
         return CommitLine(self._publish, self._config.limits.epochs_in_flight - 1 or 1)
-
-    def _recall_tables(self) -> None:
-        """What the ledgers tell spares a look at the whole source; only patterns and tables that were never published
-        need one. A table is known by its ledger even if all its files are gone from the source."""
-        recalled = [self._recalled(entry) for entry in self._config.tables]
-        for taken in recalled:
-            if taken is not None:
-                self._notice(taken)
-        if None in recalled:
-            self._notice_tables()
-
-    def _recalled(self, entry: TableEntry) -> Route | None:
-        if is_pattern(entry.source):
-            return None
-        target = target_of(entry.target, entry.source, entry.source, self._config.pipeline)
-        if not self._parts.tables.exists(target):
-            return None
-        source = source_table(self._parts.lake.head(target), self._config.job)
-        return Route(source, entry, target) if source and matches(entry.source, source) else None
-
-    def _notice_tables(self) -> None:
-        """Tables the source offers now and the configuration wants."""
-        for taken in route(self._config, [table.name for table in self._parts.source.tables()]):
-            self._notice(taken)
-
-    def _notice(self, taken: Route) -> None:
-        if taken.source in self.tables:
-            return
-        known = next((table for table in self.tables.values() if table.route.target == taken.target), None)
-        if known is not None:
-            # The same table under its other name, with or without database and schema: the feed was made anew.
-            del self.tables[known.source]
-            known.route = taken
-        self.tables[taken.source] = known or RunningTable(taken, index=len(self.tables))
-        _log.info("table", source=taken.source, table=taken.target.text)
 
     @property
     def _coordinator(self) -> Coordinator:
@@ -264,159 +207,69 @@ class Run:
         if self._succession is not None:
             self._succession.check()
         resolved = self._parts.source.poll()
-        known = set(self.tables)
-        self._notice_tables()
-        for source in self.tables.keys() - known:
-            self._read_ledger(self.tables[source])
+        self._found.notice(self._coordinator)
         window = plan_window(resolved, self._after, self._config.snapshot.value, self._config.limits.epochs_per_job)
         if window is None:
             return False
-        concerned = [t for t in self.tables.values() if is_before(t.progress.tip_position, window.upper)]
-        splits = self._splits(window, concerned)
-        buffer, reports = self._write(window, concerned, splits)
-        chains = [chain for table in concerned if (chain := self._chain(window, table, buffer, reports))]
-        if chains:
-            self._line.submit(chains)
+        behind = [mirror for mirror in self._found.mirrors if is_before(mirror.progress.tip_position, window.upper)]
+        concerned = [self._found.beside(mirror) for mirror in behind]
+        written = self._windows.write(self._coordinator, window, concerned, self._splits(window, behind))
+        self._count(written, concerned)
+        chains = self._intents.chains(self._coordinator, written, concerned)
+        if chains.first or chains.then:
+            self._line.submit(chains.then, first=chains.first)
         self._after = window.upper
         self._acknowledge()
         self._tell()
         self._parts.clock.wait(self._config.epoch_interval, self._stop)
         return True
 
-    def _splits(self, window: Window, concerned: Sequence[RunningTable]) -> Sequence[Split]:
-        frontiers = {table.source: table.progress.tip for table in concerned}
-        return self._parts.source.splits(window, frontiers, {table.source: table.index for table in concerned})
+    def _splits(self, window: Window, mirrors: Sequence[RunningTable]) -> Sequence[Split]:
+        frontiers = {mirror.source: mirror.progress.tip for mirror in mirrors}
+        return self._parts.source.splits(window, frontiers, {mirror.source: mirror.index for mirror in mirrors})
 
-    def _write(
-        self, window: Window, concerned: Sequence[RunningTable], splits: Sequence[Split]
-    ) -> tuple[EpochBuffer, Sequence[SplitReport]]:
-        """One Spark job for all tables. A change with a column nobody knew of is a lesson: the table's schema
-        evolves, and the window is written again under new paths."""
-        by_table: dict[int, list[Split]] = {}
-        for split in splits:
-            by_table.setdefault(split.table, []).append(split)
-        concerned = [table for table in concerned if table.index in by_table]
-        for table in concerned:
-            self._shape(table, self._parts.shaper.shape_of(table, by_table[table.index]))
-        for _ in range(LESSONS_MAX + len(concerned)):
-            shaped = [table for table in concerned if table.shape is not None]
-            try:
-                return self._write_once(window, shaped, [s for table in shaped for s in by_table[table.index]])
-            except errors.UnknownColumn as unknown:
-                pupil = next(table for table in shaped if table.source == unknown.facts["table"])
-                known = pupil.shape
-                self._shape(pupil, self._parts.shaper.learn(pupil, by_table[pupil.index]))
-                if pupil.shape == known:
-                    raise
-        raise errors.BadInput(
-            f"the columns of {[t.name for t in concerned]} kept changing while one window was read",
-            hint="Pin the columns of these tables in the configuration (frazil check prints them).",
-        )
-
-    def _write_once(
-        self, window: Window, concerned: Sequence[RunningTable], splits: Sequence[Split]
-    ) -> tuple[EpochBuffer, Sequence[SplitReport]]:
-        if not splits:
-            return EpochBuffer(1), ()
-        size = sum(split.size for split in splits)
-        small = size <= self._config.limits.small_epoch_bytes
-        job = WriteJob(
-            tables=tuple(self._task(window, table) for table in concerned),
-            attempt=self._parts.clock.new_uuid().hex[:8],
-            shards=1 if small else max(self._parts.executors.cores, -(-size // SHARD_BYTES)),
-            parquet=self._config.parquet.settings,
-        )
-        cuts = {table.index: cut_of(window, table.progress.tip_position) for table in concerned}
-        reader, decoder = self._parts.shaper.roads(concerned)
-        messages, reports = self._parts.executors.write(splits, cuts, reader, decoder, job, window.uppers, small=small)
-        buffer = EpochBuffer(job.shards)
-        for message in messages:
-            buffer.take(message)
-        return buffer, reports
-
-    def _shape(self, table: RunningTable, shape: TableShape | None) -> None:
-        """Schema first: the table is created or evolved in a commit of its own, before files are written for it.
-
-        A table whose rows have not told its shape yet (only deletes so far) waits: it has nothing to lose."""
-        if shape is None or shape == table.shape:
-            return
-        table.loaded = self._parts.tables.ensure(table.route.target, shape, table.route.entry.options)
-        table.shape = shape
-
-    def _task(self, window: Window, table: RunningTable) -> TableTask:
-        loaded, shape, job = table.loaded, table.shape, self._config.job
-        if loaded is None or shape is None:
-            raise AssertionError(f"{table.name} is written before it has a shape")
-        starts_empty = self._starts_empty(table)
-        return TableTask(
-            index=table.index,
-            table=table.route.target,
-            schema=loaded.schema,
-            spec=loaded.spec,
-            key=shape.key,
-            mode=table.route.entry.deletes,
-            epochs=tuple(
-                EpochTarget(
-                    upper,
-                    batch_id(job, table.route.target, upper),
-                    epoch_prefix(loaded.location, job, upper, self._coordinator.fence.label),
-                    deletes=not (starts_empty and place == 0),
-                )
-                for place, upper in enumerate(window.uppers)
-            ),
-        )
-
-    def _starts_empty(self, table: RunningTable) -> bool:
-        return table.empty and table.progress.tip is None
-
-    def _chain(
-        self, window: Window, table: RunningTable, buffer: EpochBuffer, reports: Sequence[SplitReport]
-    ) -> list[Intent]:
-        """The epochs of this table to be published, each following the one before."""
-        own = [report for report in reports if report.table == table.index]
-        table.dropped += (dropped := sum(report.dropped for report in own))
-        self._parts.metrics.changes_dropped(table.name, dropped)
-        target = table.route.target
-        files = {upper: buffer.files(target, upper) for upper in window.uppers if target in buffer.tables(upper)}
-        clock, interval = self._parts.clock, timedelta(seconds=self._config.heartbeat)
-        beat = heartbeat_due(table.published_at, clock.now(), interval)
-        starts_empty, tip = self._starts_empty(table), table.progress.tip_position
-        uuid = "" if table.loaded is None else table.loaded.uuid
-        intents = []
-        met = any(report.rows for report in own)
-        for lower, upper in chain(tip, epochs_to_publish(window, files, tip, beat, met)):
-            frontier = Frontier(upper, self._parts.source.notes(table.source, upper, own))
-            bare = starts_empty and upper == window.uppers[0]
-            own_files = files.get(upper, ())
-            intents.append(
-                make_intent(self._coordinator, target, uuid, lower, frontier, own_files, bare, source=table.source)
-            )
-            table.hand_over(frontier)
-        table.read_through(window.upper, any(report.holds_changes for report in own))
-        return intents
+    def _count(self, written: WrittenWindow, concerned: Sequence[Targets]) -> None:
+        for targets in concerned:
+            mirror = targets[-1]
+            mirror.dropped += (dropped := sum(report.dropped for report in written.found(mirror.index)))
+            self._parts.metrics.changes_dropped(mirror.name, dropped)
+            quarantine = next((table for table in targets if table.role is Role.QUARANTINE), None)
+            if quarantine is not None and self._capturing is not None:
+                self._capturing.sent(quarantine, written.window.upper, written.captured(mirror.index))
 
     # publishing, in the threads of the commit line
 
     def _publish(self, intent: Intent) -> None:
-        table = next(table for table in self.tables.values() if table.route.target == intent.table)
-        outcome = publish(intent, self._parts.lake, self._parts.clock, self._parts.observer)
+        table = self._found.target(intent.table)
+        locators = self._parts.locators
+        locator = locators.of(intent.table) if locators is not None and intent.needs_locating else None
+        outcome = publish(intent, self._parts.lake, self._parts.clock, self._parts.observer, locator=locator)
         match outcome:
             case Published(snapshot_id):
-                table.landed(intent.plan.entry, snapshot_id, self._parts.clock.now())
+                self._landed(table, intent, snapshot_id)
             case AlreadyPublished(entry):
-                table.landed(intent.plan.entry, entry.snapshot_id, self._parts.clock.now())
+                self._landed(table, intent, entry.snapshot_id)
             case Recut(position):
                 raise _CutAgain(f"{intent.table} is at {position}, not at {intent.lower}")
         if (error := failure(outcome, intent)) is not None:
             raise error
         self._tell()
 
+    def _landed(self, table: RunningTable, intent: Intent, snapshot_id: int | None) -> None:
+        table.landed(intent.plan.entry, snapshot_id, self._parts.clock.now())
+        if table.role is Role.QUARANTINE and self._capturing is not None:
+            self._capturing.landed(table, intent.plan.entry)
+
     def _acknowledge(self) -> None:
-        settled = acknowledgeable(table.progress for table in self.tables.values())
+        """The mirrors speak for their companions, which are published before them."""
+        settled = acknowledgeable(mirror.progress for mirror in self._found.mirrors)
         if settled is not None:
             self._parts.source.acknowledge(settled)
 
+    def _count_quarantined(self, table: RunningTable, rows: int) -> None:
+        self._parts.metrics.quarantined(table.route.target.text, rows)
+
     def _tell(self) -> None:
-        for table in self.tables.values():
+        for table in self._found.targets:
             self._parts.metrics.table_is(table.name, table.state)
         self._on_change(self)

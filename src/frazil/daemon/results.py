@@ -4,6 +4,7 @@
     check()  -> CheckReport of CheckedTable
     status() -> TableStatus of each table
     epochs() -> PublishedEpoch, newest first
+    quarantine() -> QuarantinedChange, in source order; replay() -> ReplayReport
 
 Field names are what `--json` prints: renaming one breaks scripts.
 """
@@ -21,6 +22,7 @@ class TableAction(StrEnum):
     CREATE = "create"
     EXISTS = "exists"
     ADD_COLUMNS = "add columns"
+    CHANGE_COLUMNS = "change columns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,8 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
-    """`resolved` and `snapshot_id` are of the newest published epoch; both are None before the first."""
+    """`resolved` and `snapshot_id` are of the newest published epoch; both are None before the first. `quarantined`
+    counts the changes in quarantine; it is None for a table that has none."""
 
     table: str
     state: TableState
@@ -103,6 +106,7 @@ class TableStatus:
     lag_seconds: float | None
     epochs: int | None = None
     rows: int | None = None
+    quarantined: int | None = None
 
     def __post_init__(self) -> None:
         if self.resolved is None and self.snapshot_id is not None:
@@ -126,3 +130,30 @@ class PublishedEpoch:
     def __post_init__(self) -> None:
         if self.committed_at.tzinfo is None:
             raise ValueError(f"{self.table}: committed_at has no time zone")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinedChange:
+    """One change that could not be taken, or waits behind one of its key (`captured`). `key` and `position` are None
+    if the line did not tell them; `file` and `line` are known of lines that are no message of the feed."""
+
+    table: str
+    id: str
+    reason: str
+    column: str | None
+    key: str | None
+    op: str | None
+    position: str | None
+    captured: bool
+    file: str | None
+    line: int | None
+    payload: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayReport:
+    """How many changes a replay took out of quarantine, and which it had to leave, each with today's reason."""
+
+    table: str
+    replayed: int
+    left: tuple[QuarantinedChange, ...]

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from frazil.clock import Clock
 from frazil.model.change import SplitReport
-from frazil.model.columns import Schema, TableShape
+from frazil.model.columns import TableShape
 from frazil.model.epoch import Frontier, Window
 from frazil.model.ports import Decoder, Reader, SourceTable, Split
 from frazil.model.position import Hlc, Position
+from frazil.model.remembered import KnownTable
 from frazil.sources.cockroachdb.reader import Assign
 from frazil.sources.cockroachdb.relay import Relay
 from frazil.sources.cockroachdb.source import CloudFeed
@@ -97,11 +98,14 @@ class SinklessFeed:
             self._relay = None
 
     def shapes(
-        self, splits: Sequence[Split], targets: Mapping[str, Schema], *, look: bool = False
+        self, splits: Sequence[Split], targets: Mapping[str, KnownTable], *, look: bool = False, ask: bool = False
     ) -> Mapping[str, TableShape]:
-        return self._feed.shapes(splits, targets, look=look)
+        return self._feed.shapes(splits, targets, look=look, ask=ask)
 
-    def preview(self, table: str, target: Schema | None) -> TableShape | None:
+    def renewed(self, table: str, splits: Sequence[Split]) -> bool:
+        return self._feed.renewed(table, splits)
+
+    def preview(self, table: str, target: KnownTable | None) -> TableShape | None:
         return self._feed.preview(table, target)
 
     def reader(self, index: Mapping[str, int], shapes: Mapping[str, TableShape], assign: Assign) -> Reader:

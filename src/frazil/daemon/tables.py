@@ -1,30 +1,55 @@
-"""One target table of a running pipeline: what it looks like, how far it is, what it has counted.
+"""The tables of a running pipeline: what is read, and what it is written to.
+
+    Origin orders                         one source table: its shape, its index in a job
+      +-- RunningTable orders             mirror: what it looks like, how far it is, what it has counted
+      +-- RunningTable orders__changelog
+      +-- RunningTable orders__quarantine
 
 The reading loop hands epochs over, the commit line tells which landed; both threads meet here, under one lock.
+
+Companions (changelog, quarantine) are committed before their mirror. So whatever the mirror holds, they hold: the
+source is read from the mirror's frontier, the mirror's alone is acknowledged, and a companion that is new, or was
+switched off for a while, goes on from there.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Lock
 
+from frazil.config.model import OnError, PipelineConfig
 from frazil.config.routing import Route
 from frazil.epochs.progress import Progress
 from frazil.lake.tables import LoadedTable
 from frazil.model.columns import TableShape
 from frazil.model.epoch import Frontier
 from frazil.model.ledger import LedgerEntry
+from frazil.model.names import TableName
 from frazil.model.position import Position
+from frazil.model.quarantine import SHAPE as QUARANTINE_SHAPE
 from frazil.model.state import TableState
+from frazil.model.write import DeleteMode, Role, TableOptions
+
+
+@dataclass
+class Origin:
+    """A source table: what its targets share."""
+
+    route: Route
+    index: int
+    shape: TableShape | None = None
+    tried: set[str] = field(default_factory=set)
+    """Columns with a value that did not fit, of which the source was asked again."""
 
 
 @dataclass
 class RunningTable:
-    route: Route
-    index: int
+    """One target of a source table."""
+
+    origin: Origin
+    role: Role = Role.MIRROR
     loaded: LoadedTable | None = None
-    shape: TableShape | None = None
     empty: bool = True
     """No snapshot when it was last looked at: the first epoch needs no deletes."""
     progress: Progress = field(default_factory=Progress)
@@ -38,12 +63,50 @@ class RunningTable:
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     @property
+    def route(self) -> Route:
+        return self.origin.route
+
+    @property
+    def index(self) -> int:
+        return self.origin.index
+
+    @property
+    def shape(self) -> TableShape | None:
+        return self.origin.shape
+
+    @property
     def source(self) -> str:
         return self.route.source
 
     @property
+    def target(self) -> TableName:
+        return companion(self.route.target, self.role)
+
+    @property
     def name(self) -> str:
-        return self.route.target.text
+        return self.target.text
+
+    @property
+    def is_mirror(self) -> bool:
+        return self.role is Role.MIRROR
+
+    @property
+    def options(self) -> TableOptions:
+        """What creates and evolves the target. A companion is neither partitioned nor sorted."""
+        own = self.route.entry.options
+        if self.is_mirror:
+            return own
+        mode = DeleteMode.APPEND_ONLY if self.role is Role.CHANGELOG else DeleteMode.EQUALITY
+        return replace(own, mode=mode, partition=(), sort=(), location=None)
+
+    @property
+    def columns(self) -> TableShape | None:
+        """The shape of the target; a quarantine has one of its own."""
+        return QUARANTINE_SHAPE if self.role is Role.QUARANTINE else self.origin.shape
+
+    @property
+    def starts_empty(self) -> bool:
+        return self.is_mirror and self.empty and self.progress.tip is None
 
     def start_at(self, frontier: Frontier | None, entry: LedgerEntry | None, at: datetime) -> None:
         """Takes up what the ledger says; whatever was in flight is forgotten. Heartbeats count from now."""
@@ -52,6 +115,11 @@ class RunningTable:
             self.published_at = at
             self.snapshot_id = None if entry is None else entry.snapshot_id
             self.state = TableState.INITIAL_SYNC if frontier is None else TableState.STEADY_STATE
+
+    def begin_behind(self, mirror: Position | None) -> None:
+        """A companion takes up where its mirror does."""
+        with self._lock:
+            self.progress = replace(self.progress, begins=mirror)
 
     def read_through(self, upper: Position, met_changes: bool) -> None:
         with self._lock:
@@ -77,3 +145,15 @@ class RunningTable:
         if not self.progress.in_flight:
             return self.progress.read
         return None if self.progress.published is None else self.progress.published.position
+
+
+def companion(target: TableName, role: Role) -> TableName:
+    """`shop.orders` and `shop.orders__changelog`."""
+    return target if role is Role.MIRROR else replace(target, name=f"{target.name}__{role}")
+
+
+def roles_of(taken: Route, config: PipelineConfig) -> tuple[Role, ...]:
+    """The targets that the configuration gives a source table, the mirror last."""
+    changelog = (Role.CHANGELOG,) if taken.entry.changelog else ()
+    quarantine = (Role.QUARANTINE,) if config.on_error is OnError.QUARANTINE else ()
+    return (*quarantine, *changelog, Role.MIRROR)

@@ -38,16 +38,23 @@ def plan_window(
 
 
 def epochs_to_publish(
-    window: Window, with_files: Collection[Position], tip: Position | None, heartbeat: bool, met_changes: bool = False
+    window: Window,
+    with_files: Collection[Position],
+    tip: Position | None,
+    heartbeat: bool,
+    met_changes: bool = False,
+    companions: Collection[Position] = (),
 ) -> tuple[Position, ...]:
     """Which epochs of a window one table must publish, in order: those with files, or else perhaps an empty one.
 
+    - Those that a table beside it publishes (`companions`), so that its frontier speaks for them too.
     - A heartbeat that is due, so that lag and frontier stay visible. Not before the table's first change: it would
       move the frontier past a scan that is still to come (H54).
     - Changes (`met_changes`) that cancelled each other out in a table that has no frontier yet. Publishing nothing
       would leave the table without our fence: an older coordinator could still publish rows that are gone again.
     """
-    uppers = tuple(upper for upper in window.uppers if upper in with_files)
+    wanted = {*with_files, *companions}
+    uppers = tuple(upper for upper in window.uppers if upper in wanted and is_before(tip, upper))
     if uppers or not is_before(tip, window.upper):
         return uppers
     due = met_changes if tip is None else heartbeat
@@ -74,12 +81,17 @@ class Progress:
 
     `published` is what the ledger proves, `in_flight` what was handed to the publisher since (oldest first),
     `read` how far the source was read for this table, `untouched` how far without meeting any change of it.
+
+    `begins` is for a table that stands beside another one and is always published before it: whatever that one holds
+    of the source, this one has too, or was not there to take. So it goes on behind the other one's frontier, however
+    old its own is, and with none at all it begins there: no history is invented.
     """
 
     published: Frontier | None = None
     in_flight: tuple[Frontier, ...] = ()
     read: Position | None = None
     untouched: Position | None = None
+    begins: Position | None = None
 
     def __post_init__(self) -> None:
         positions = [f.position for f in (*((self.published,) if self.published else ()), *self.in_flight)]
@@ -95,6 +107,12 @@ class Progress:
     @property
     def tip_position(self) -> Position | None:
         return None if self.tip is None else self.tip.position
+
+    @property
+    def takes_after(self) -> Position | None:
+        """The table takes changes beyond this position and no others."""
+        tip = self.tip_position
+        return self.begins if is_before(tip, self.begins) else tip
 
     def read_through(self, upper: Position, met_changes: bool = True) -> Progress:
         """A window was read, and its splits had changes of this table, within it or beyond, or not."""

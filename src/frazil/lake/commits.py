@@ -1,22 +1,29 @@
 """Heads and commits of tables: the Lake that the coordinator publishes to.
 
 head(table) ------------------> TableHead with its base
+live(table, head) ------------> LiveFiles of exactly this head
 commit(table, head, plan) ----> Publication --publish, once--> Accepted | Conflicted | Unknown | Refused
 
 plan                         snapshot      property frazil.<job>.ledger    tag frazil_<job>
 files without deletes        AppendFiles   the entry                       on the snapshot
-files with deletes           RowDelta      the entry                       on the snapshot
+deletes added or removed     RowDelta      the entry                       on the snapshot
 no files (heartbeat)         AppendFiles   the entry                       on the snapshot
 forget                       AppendFiles   removed                         removed
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from frazil.lake.catalogs import Catalog
 from frazil.lake.heads import Base, read_head
+from frazil.lake.live import LiveReader
 from frazil.lake.publish import Publication, publish
-from frazil.model.commit import CommitAnswer, CommitPlan
+from frazil.lake.tables import LoadedTable, parse_table
+from frazil.model.commit import CommitAnswer, CommitPlan, RepairPlan
+from frazil.model.files import Kind
 from frazil.model.ledger import TableHead
+from frazil.model.live import LiveFiles
 from frazil.model.names import TableName
 
 
@@ -25,6 +32,7 @@ class IcebergLake:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self._live = LiveReader(catalog)
 
     def head(self, table: TableName) -> TableHead:
         """Raises CatalogUnavailable, CatalogRefused, or TableChanged if the table is gone."""
@@ -34,7 +42,39 @@ class IcebergLake:
         """Lands on exactly this head or not at all; never retries by itself."""
         if not isinstance(head.base, Base):
             raise TypeError(f"the head of {table} was not read from this lake")
-        return publish(self._catalog, head.base, publication_of(plan))
+
+        def on_landed(snapshot_id: int, sequence_number: int) -> None:
+            self._live.committed(head, plan, snapshot_id, sequence_number)
+
+        return publish(self._catalog, head.base, publication_of(plan), on_landed)
+
+    def repair(self, table: TableName, head: TableHead, plan: RepairPlan) -> CommitAnswer:
+        """As `commit`, for a snapshot that is no epoch."""
+        if not isinstance(head.base, Base):
+            raise TypeError(f"the head of {table} was not read from this lake")
+        return publish(self._catalog, head.base, repair_of(plan))
+
+    def loaded(self, table: TableName, head: TableHead) -> LoadedTable:
+        """The table's schema, specs and version at exactly this head; nothing is read. Raises ConfigError."""
+        if not isinstance(head.base, Base):
+            raise TypeError(f"the head of {table} was not read from this lake")
+        return parse_table(table, head.base.document)
+
+    def live(self, table: TableName, head: TableHead, bounds_of: Sequence[int] = ()) -> LiveFiles:
+        """The data files and deletes of exactly this head. What did not change since the last call, or was committed
+        by this lake, is not read again. Raises CatalogUnavailable or CatalogRefused."""
+        return self._live.live(table, head, bounds_of)
+
+
+def repair_of(plan: RepairPlan) -> Publication:
+    """What a repair means for the table. Pure."""
+    return Publication(
+        data_files=[file.manifest_json() for file in plan.files if file.kind is Kind.DATA],
+        delete_files=[file.manifest_json() for file in plan.files if file.kind is not Kind.DATA],
+        removed_deletes=[delete.entry for delete in plan.removed_deletes],
+        must_exist=plan.must_exist,
+        summary=plan.summary,
+    )
 
 
 def publication_of(plan: CommitPlan) -> Publication:
@@ -42,10 +82,13 @@ def publication_of(plan: CommitPlan) -> Publication:
     job, entry = plan.entry.job, plan.entry
     data_files = [file.manifest_json() for file in plan.data_files]
     delete_files = [file.manifest_json() for file in plan.delete_files]
+    removed_deletes = [delete.entry for delete in plan.removed_deletes]
     if plan.forget:
         return Publication(
             data_files=data_files,
             delete_files=delete_files,
+            removed_deletes=removed_deletes,
+            must_exist=plan.must_exist,
             summary=plan.summary,
             removed_properties=(job.ledger_property,),
             removed_tag=job.tag,
@@ -53,6 +96,8 @@ def publication_of(plan: CommitPlan) -> Publication:
     return Publication(
         data_files=data_files,
         delete_files=delete_files,
+        removed_deletes=removed_deletes,
+        must_exist=plan.must_exist,
         summary=plan.summary,
         properties=lambda snapshot_id, number: {job.ledger_property: entry.to_property(snapshot_id, number)},
         tag=job.tag,

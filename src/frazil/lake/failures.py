@@ -32,6 +32,8 @@ NO_SUCH_NAMESPACE = _EXCEPTIONS + "NoSuchNamespaceException"
 ALREADY_EXISTS = _EXCEPTIONS + "AlreadyExistsException"
 FORBIDDEN = _EXCEPTIONS + "ForbiddenException"
 NOT_AUTHORIZED = _EXCEPTIONS + "NotAuthorizedException"
+BAD_REQUEST = _EXCEPTIONS + "BadRequestException"
+UNSUPPORTED = "java.lang.UnsupportedOperationException"
 LOST_JVM = "lost connection to the JVM"
 
 _REFUSALS = {
@@ -111,7 +113,7 @@ def as_error(failure: Failure, doing: str, endpoint: str, table: str | None = No
     text = failure.message.lower()
     if any(sign in text for sign in _NOT_WRITABLE):
         return CatalogRefused(message, hint=f"make {endpoint} and the warehouse writable for this user", **facts)
-    if failure.is_a(_EXCEPTIONS + "BadRequestException"):
+    if failure.is_a(BAD_REQUEST):
         return CatalogRefused(message, hint="the catalog does not accept the request: check its settings", **facts)
     return CatalogUnavailable(message, hint=f"check that the catalog at {endpoint} runs and is reachable", **facts)
 

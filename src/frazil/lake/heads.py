@@ -1,6 +1,6 @@
 """A table at one moment, from its metadata.
 
-loadTable --> TableMetadataParser.toJson (one crossing) --> parse_head: ancestry of main, properties, uuid
+loadTable --> TableMetadataParser.toJson (few crossings) --> parse_head: ancestry of main, properties, uuid
                                                                 `-- base: the Java handles a commit is made with
 """
 
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from frazil.errors import CatalogRefused
 from frazil.lake.catalogs import Catalog, iceberg_properties
 from frazil.lake.failures import JAVA_ERRORS, as_error, failure_of
+from frazil.lake.handles import Handles, handles_of, made_once, text
 from frazil.model.ledger import SnapshotFacts, TableHead
 from frazil.model.names import TableName
 
@@ -24,11 +25,12 @@ _NO_SNAPSHOT = -1
 @dataclass(frozen=True, slots=True)
 class Base:
     """Handles to exactly one state of a table: its Java identifier, the Java Table, and the TableMetadata it had when
-    it was read."""
+    it was read; `document` is that metadata as the specification's JSON."""
 
     identifier: Any
     table: Any
     metadata: Any
+    document: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 def read_head(catalog: Catalog, table: TableName) -> TableHead:
@@ -44,14 +46,16 @@ def read_head(catalog: Catalog, table: TableName) -> TableHead:
 def read_metadata(catalog: Catalog, table: TableName) -> tuple[Base, Mapping[str, Any]]:
     """The handles and the whole metadata as the specification's JSON. Raises like `read_head`."""
     try:
-        identifier = catalog.identifier(table)
+        handles = handles_of(catalog)
+        identifier = made_once(catalog, f"identifier {table}", lambda _: catalog.identifier(table))
         java_table = catalog.java.loadTable(identifier)
         metadata = java_table.operations().current()
-        text = catalog.iceberg.TableMetadataParser.toJson(metadata)
+        json_text = text(handles.call(made_once(catalog, "metadata to JSON", _to_json), metadata))
     except JAVA_ERRORS as error:
         failure = failure_of(error, iceberg_properties(catalog.settings))
         raise as_error(failure, "read the table", catalog.settings.endpoint, table.text) from None
-    return Base(identifier, java_table, metadata), json.loads(text)
+    document = json.loads(json_text)
+    return Base(identifier, java_table, metadata, document), document
 
 
 def parse_head(metadata: Mapping[str, Any], base: Base | None = None) -> TableHead:
@@ -72,6 +76,11 @@ def parse_head(metadata: Mapping[str, Any], base: Base | None = None) -> TableHe
     return TableHead(
         uuid=metadata["table-uuid"], ancestry=tuple(ancestry), properties=metadata.get("properties", {}), base=base
     )
+
+
+def _to_json(handles: Handles) -> Any:
+    string, metadata = handles.kind("java.lang.String"), handles.iceberg("TableMetadata")
+    return handles.in_java(handles.static(handles.iceberg("TableMetadataParser"), "toJson", string, metadata))
 
 
 def _main(metadata: Mapping[str, Any]) -> int | None:

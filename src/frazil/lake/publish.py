@@ -2,7 +2,7 @@
 
     Base (Table, TableMetadata as read)
       --> newTransaction --its start is another metadata?--> Conflicted, nothing sent
-      --> stage the snapshot: AppendFiles, or RowDelta if there are deletes
+      --> stage the snapshot: AppendFiles, or RowDelta if deletes are added or removed
       --> stage properties, stage the tag on the staged snapshot
       --> underlyingOps().commit(start, staged), exactly once --> Accepted | Conflicted | Refused | Unknown
 
@@ -19,11 +19,21 @@ from typing import Any
 
 from frazil.lake.catalogs import Catalog, CatalogType, iceberg_properties
 from frazil.lake.failures import JAVA_ERRORS, commit_answer, failure_of
-from frazil.lake.handover import ADD_DELETES, ADD_ROWS, APPEND_FILE, hand_over
+from frazil.lake.handles import made_once
+from frazil.lake.handover import (
+    ADD_DELETES,
+    ADD_ROWS,
+    APPEND_FILE,
+    REMOVE_DELETES,
+    hand_over,
+    java_list,
+    set_summary,
+)
 from frazil.lake.heads import Base
-from frazil.model.commit import Accepted, CommitAnswer, Conflicted
+from frazil.model.commit import Accepted, CommitAnswer, Conflicted, Refused
 
 _NO_PROPERTIES: Mapping[str, str] = {}
+_UNACCEPTABLE = ("java.lang.IllegalArgumentException", "java.lang.UnsupportedOperationException")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,34 +41,50 @@ class Publication:
     """One snapshot and what travels with it.
 
     `properties` gets the snapshot's id and sequence number, which are known only once it is staged. Files are in the
-    form of iceberg-java's ContentFileParser.
+    form of iceberg-java's ContentFileParser. `must_exist` are data files that the deletes point into.
     """
 
     data_files: Sequence[Mapping[str, Any]] = ()
     delete_files: Sequence[Mapping[str, Any]] = ()
+    removed_deletes: Sequence[Mapping[str, Any]] = ()
+    must_exist: Sequence[str] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
     properties: Callable[[int, int], Mapping[str, str]] = lambda snapshot_id, sequence_number: _NO_PROPERTIES
     removed_properties: Sequence[str] = ()
     tag: str | None = None
     removed_tag: str | None = None
 
+    @property
+    def is_delta(self) -> bool:
+        return bool(self.delete_files or self.removed_deletes)
 
-def publish(catalog: Catalog, base: Base, publication: Publication) -> CommitAnswer:
-    """Lands on exactly this base or not at all; never retries."""
+
+def publish(
+    catalog: Catalog,
+    base: Base,
+    publication: Publication,
+    on_landed: Callable[[int, int], None] | None = None,
+) -> CommitAnswer:
+    """Lands on exactly this base or not at all; never retries. `on_landed` is told the id and sequence number of an
+    accepted snapshot."""
     secrets = iceberg_properties(catalog.settings)
     try:
         transaction = base.table.newTransaction()
         start = transaction.startMetadata()
         if not start.equals(base.metadata) or _was_recreated(catalog, base):
             return Conflicted("the table has changed since its head was read")
-        snapshot_id = _stage(catalog, transaction, publication)
+        snapshot_id, sequence_number = _stage(catalog, base, transaction, publication)
         operations, staged = transaction.underlyingOps(), transaction.currentMetadata()
     except JAVA_ERRORS as error:
-        return commit_answer(failure_of(error, secrets))
+        failure = failure_of(error, secrets)
+        # Nothing was sent yet, so iceberg-java's own no is a proof.
+        return Refused(str(failure)) if failure.is_a(*_UNACCEPTABLE) else commit_answer(failure)
     try:
         operations.commit(start, staged)
     except Exception as error:  # whatever it is, the request may have been sent
         return commit_answer(failure_of(error, secrets))
+    if on_landed is not None:
+        on_landed(snapshot_id, sequence_number)
     return Accepted(snapshot_id)
 
 
@@ -71,18 +97,24 @@ def _was_recreated(catalog: Catalog, base: Base) -> bool:
     return bool(now.uuid() != base.metadata.uuid())
 
 
-def _stage(catalog: Catalog, transaction: Any, publication: Publication) -> int:
-    specs = transaction.table().specs()
-    operation = transaction.newRowDelta() if publication.delete_files else transaction.newAppend()
-    add_data = ADD_ROWS if publication.delete_files else APPEND_FILE
-    hand_over(catalog, add_data, operation, publication.data_files, specs)
+def _stage(catalog: Catalog, base: Base, transaction: Any, publication: Publication) -> tuple[int, int]:
+    specs = base.metadata.specsById()
+    operation = transaction.newRowDelta() if publication.is_delta else transaction.newAppend()
+    if _is_local(base):
+        # Waiting for a pool polls every 10 ms, which is longer than a local manifest takes.
+        operation.scanManifestsWith(made_once(catalog, "direct executor", lambda _: _direct_executor(catalog)))
+    if publication.is_delta:
+        _guard(catalog, base, operation, publication)
+        hand_over(catalog, REMOVE_DELETES, operation, publication.removed_deletes, specs)
+    hand_over(catalog, ADD_ROWS if publication.is_delta else APPEND_FILE, operation, publication.data_files, specs)
     hand_over(catalog, ADD_DELETES, operation, publication.delete_files, specs)
-    for key, value in publication.summary.items():
-        operation.set(key, value)
+    set_summary(catalog, operation, publication.summary)
     operation.commit()
-    snapshot = transaction.table().currentSnapshot()
+    table = transaction.table()
+    snapshot = table.currentSnapshot()
     snapshot_id: int = snapshot.snapshotId()
-    properties = publication.properties(snapshot_id, snapshot.sequenceNumber())
+    sequence_number: int = snapshot.sequenceNumber()
+    properties = publication.properties(snapshot_id, sequence_number)
     if properties or publication.removed_properties:
         update = transaction.updateProperties()
         for key, value in properties.items():
@@ -90,12 +122,31 @@ def _stage(catalog: Catalog, transaction: Any, publication: Publication) -> int:
         for key in publication.removed_properties:
             update.remove(key)
         update.commit()
-    _stage_tag(transaction, snapshot_id, publication)
-    return snapshot_id
+    _stage_tag(transaction, table, snapshot_id, publication)
+    return snapshot_id, sequence_number
 
 
-def _stage_tag(transaction: Any, snapshot_id: int, publication: Publication) -> None:
-    existing = transaction.table().refs()
+def _guard(catalog: Catalog, base: Base, operation: Any, publication: Publication) -> None:
+    """The commit is conditional on the base anyway; should that ever fail, deletes must not meet other files."""
+    current = base.metadata.currentSnapshot()
+    if current is not None:
+        operation.validateFromSnapshot(current.snapshotId())
+    if publication.must_exist:
+        operation.validateDataFilesExist(java_list(catalog, publication.must_exist))
+        operation.validateDeletedFiles()
+
+
+def _is_local(base: Base) -> bool:
+    location: str = base.metadata.location()
+    return location.startswith(("/", "file:"))
+
+
+def _direct_executor(catalog: Catalog) -> Any:
+    return catalog.iceberg.relocated.com.google.common.util.concurrent.MoreExecutors.newDirectExecutorService()
+
+
+def _stage_tag(transaction: Any, table: Any, snapshot_id: int, publication: Publication) -> None:
+    existing = table.refs()
     if publication.tag is not None:
         manage = transaction.manageSnapshots()
         if existing.containsKey(publication.tag):

@@ -1,76 +1,69 @@
-"""What a table's schema must become for a source's columns to fit. Pure.
+"""Schemas of tables to be made, and the columns that a mode adds to the source's. Pure.
 
-    wanted type        existing column       verdict
-    -----------------  --------------------  -----------------------------------------------
-    any                none                  add
-    T                  T                     nothing
-    long               int                   promote the column   (also float->double, decimal precision)
-    int                long                  nothing: the column already holds it
-    string             int                   error that names table, column and both types
+    shape, mode --target_columns--> the source's columns [, _op, _position, _before]  --new_schema--> fields with ids
+    schema, mode --source_schema--> what the table tells about the source's columns
 
-Columns that the source does not have (any more) stay, and read as NULL in new rows.
+What an existing table's schema must become is planned in `evolution`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from frazil.errors import BadInput, ConfigError, FrazilError
+from frazil.errors import BadInput, ConfigError
 from frazil.model.columns import (
     DOUBLE,
     FLOAT,
     INT,
     LONG,
     STRING,
+    UNASSIGNED,
     Column,
     Decimal,
     Field,
     ListOf,
+    MapOf,
     Schema,
+    StructOf,
     TableShape,
     Type,
-    same_type,
 )
 from frazil.model.names import TableName
-from frazil.model.write import CHANGELOG_OP, CHANGELOG_POSITION, DeleteMode
+from frazil.model.remembered import Remembered
+from frazil.model.write import CHANGELOG_BEFORE, CHANGELOG_OP, CHANGELOG_POSITION, DeleteMode
 
-_CHANGELOG = tuple(Column(name, STRING, "STRING", "frazil") for name in (CHANGELOG_OP, CHANGELOG_POSITION))
-_FROM_CONFIGURATION = "configuration"
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaChange:
-    """Columns to add and columns whose type must be widened."""
-
-    add: tuple[Column, ...] = ()
-    promote: tuple[tuple[str, Type], ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.add or self.promote)
+OWN = "frazil"
+_CHANGELOG = tuple(Column(name, STRING, "STRING", OWN) for name in (CHANGELOG_OP, CHANGELOG_POSITION))
+_CHANGELOG_NAMES = (CHANGELOG_OP, CHANGELOG_POSITION, CHANGELOG_BEFORE)
 
 
 def target_columns(table: TableName, shape: TableShape, mode: DeleteMode) -> tuple[Column, ...]:
-    """The columns the table must have: the source's, and for a changelog what happened and when."""
+    """The columns the table must have: the source's, and for a changelog what happened, when, and the row before."""
     if mode is not DeleteMode.APPEND_ONLY:
         return shape.columns
-    for column in _CHANGELOG:
-        if shape.column(column.name) is not None:
+    for name in _CHANGELOG_NAMES:
+        if shape.column(name) is not None:
             raise ConfigError(
-                f"table {table}: the source has a column {column.name!r}, which a changelog needs for itself",
-                hint=f"rename the column {column.name} in the source, or choose another mode than {mode}",
+                f"table {table}: the source has a column {name!r}, which a changelog needs for itself",
+                hint=f"rename the column {name} in the source, or choose another mode than {mode}",
                 table=table.text,
-                column=column.name,
+                column=name,
             )
-    return (*shape.columns, *_CHANGELOG)
+    return (*shape.columns, *_CHANGELOG, before_column(shape.columns))
+
+
+def before_column(columns: Sequence[Column]) -> Column:
+    """The row as it was: every column of the source, each of which may be missing."""
+    fields = tuple(Field(UNASSIGNED, c.name, optional(c.type), doc=c.source_type or None) for c in columns)
+    return Column(CHANGELOG_BEFORE, StructOf(fields), "", OWN)
 
 
 def source_schema(schema: Schema, mode: DeleteMode) -> Schema:
     """The table's schema without what a changelog has added: what it tells about the source's columns."""
     if mode is not DeleteMode.APPEND_ONLY:
         return schema
-    own = {column.name for column in _CHANGELOG}
-    return replace(schema, fields=tuple(field for field in schema if field.name not in own))
+    return replace(schema, fields=tuple(field for field in schema if field.name not in _CHANGELOG_NAMES))
 
 
 def new_schema(table: TableName, shape: TableShape, mode: DeleteMode) -> Schema:
@@ -88,21 +81,21 @@ def new_schema(table: TableName, shape: TableShape, mode: DeleteMode) -> Schema:
 
 
 def numbered(columns: Sequence[Column], required: Sequence[str] = ()) -> tuple[Field, ...]:
-    """Fields with ids in order, the elements of lists after all columns.
+    """Fields with ids in order, what is nested after all columns, and optional.
 
     A field's doc is its source type: Iceberg's own does not tell JSON from text, or a time of day from a number.
     """
     used = len(columns)
     fields = []
     for place, column in enumerate(columns, start=1):
-        column_type, used = _with_ids(column.type, used)
+        column_type, used = _with_ids(optional(column.type), used)
         required_here, doc = column.name in required, column.source_type or None
         fields.append(Field(place, column.name, column_type, required=required_here, doc=doc))
     return tuple(fields)
 
 
 def check_key(table: TableName, shape: TableShape) -> None:
-    """Raises ConfigError for a key that cannot identify rows: none, floats (H21), lists."""
+    """Raises ConfigError for a key that cannot identify rows: none, floats (H21), anything nested."""
     if not shape.key:
         raise ConfigError(
             f"table {table} has no key, so a change cannot be told from a new row",
@@ -110,7 +103,7 @@ def check_key(table: TableName, shape: TableShape) -> None:
             table=table.text,
         )
     for column in shape.key_columns:
-        if column.type in (FLOAT, DOUBLE) or isinstance(column.type, ListOf):
+        if column.type in (FLOAT, DOUBLE) or isinstance(column.type, (ListOf, MapOf, StructOf)):
             raise ConfigError(
                 f"table {table}: key column {column.name!r} is {column.type}, which cannot identify a row",
                 hint=f"set tables[].key for {table} to other columns, or cast {column.name} to DECIMAL in the source",
@@ -119,21 +112,10 @@ def check_key(table: TableName, shape: TableShape) -> None:
             )
 
 
-def difference(table: TableName, columns: Sequence[Column], schema: Schema) -> SchemaChange:
-    """What must change for the columns to fit. Raises BadInput, or ConfigError where configuration gave the type."""
-    add: list[Column] = []
-    promote: list[tuple[str, Type]] = []
-    for column in columns:
-        existing = schema.field(column.name)
-        if existing is None:
-            add.append(column)
-        elif same_type(existing.type, column.type) or can_promote(column.type, existing.type):
-            continue
-        elif can_promote(existing.type, column.type):
-            promote.append((column.name, column.type))
-        else:
-            raise _contradiction(table, column, existing)
-    return SchemaChange(tuple(add), tuple(promote))
+def first_memory(columns: Sequence[Column], schema: Schema) -> dict[int, Remembered]:
+    """What a table made of these columns remembers of them."""
+    by_name = {c.name: Remembered(c.identity, c.carried_as) for c in columns if c.origin != OWN}
+    return {field.id: by_name[field.name] for field in schema if field.name in by_name}
 
 
 def check_required(table: TableName, columns: Sequence[Column], schema: Schema) -> None:
@@ -158,24 +140,36 @@ def can_promote(narrow: Type, wide: Type) -> bool:
             return (narrow, wide) in ((INT, LONG), (FLOAT, DOUBLE))
 
 
+def optional(given: Type) -> Type:
+    """The type with everything nested in it optional: no value of it is missing for want of a part."""
+    match given:
+        case ListOf():
+            return replace(given, element=optional(given.element), element_required=False)
+        case MapOf():
+            return replace(given, value=optional(given.value), value_required=False)
+        case StructOf(fields):
+            return StructOf(tuple(replace(f, type=optional(f.type), required=False) for f in fields))
+        case _:
+            return given
+
+
 def _with_ids(given: Type, used: int) -> tuple[Type, int]:
-    """The type with ids for its elements, counted on from the last used one."""
-    if not isinstance(given, ListOf):
-        return given, used
-    own = used + 1
-    element, last = _with_ids(given.element, own)
-    return replace(given, element=element, element_id=own), last
-
-
-def _contradiction(table: TableName, column: Column, existing: Field) -> FrazilError:
-    kind = ConfigError if column.origin == _FROM_CONFIGURATION else BadInput
-    return kind(
-        f"table {table}: column {column.name!r} is {existing.type}, but its source type {column.source_type} "
-        f"(from {column.origin}) needs {column.type}",
-        hint=f"pin a source type for {column.name} in tables[].columns that fits {existing.type}, "
-        f"or drop or rename the column in {table} and resync",
-        table=table.text,
-        column=column.name,
-        existing=str(existing.type),
-        wanted=str(column.type),
-    )
+    """The type with ids for what is nested in it, counted on from the last used one: all fields of one level, then
+    what lies below each, as iceberg-java counts."""
+    match given:
+        case ListOf():
+            element, last = _with_ids(given.element, used + 1)
+            return replace(given, element=element, element_id=used + 1), last
+        case MapOf():
+            key, last = _with_ids(given.key, used + 2)
+            value, last = _with_ids(given.value, last)
+            return replace(given, key=key, value=value, key_id=used + 1, value_id=used + 2), last
+        case StructOf(fields):
+            last = used + len(fields)
+            numbered_fields = []
+            for place, field in enumerate(fields, start=used + 1):
+                field_type, last = _with_ids(field.type, last)
+                numbered_fields.append(replace(field, id=place, type=field_type))
+            return StructOf(tuple(numbered_fields)), last
+        case _:
+            return given, used

@@ -14,31 +14,47 @@ added meanwhile keeps its id and ours gets another one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from frazil.errors import CatalogUnavailable, ConfigError, FrazilError
 from frazil.lake.catalogs import Catalog, iceberg_properties
+from frazil.lake.changes import Add, Drop, MakeOptional, Move, Rename, SchemaChange, Step, Widen, dotted
+from frazil.lake.evolution import difference
 from frazil.lake.failures import (
     ALREADY_EXISTS,
+    BAD_REQUEST,
     COMMIT_FAILED,
     FORBIDDEN,
     JAVA_ERRORS,
     NO_SUCH_TABLE,
     NOT_AUTHORIZED,
+    UNSUPPORTED,
     Failure,
     as_error,
     failure_of,
 )
 from frazil.lake.heads import Base, read_metadata
-from frazil.lake.schemas import SchemaChange, check_required, difference, new_schema, numbered, target_columns
-from frazil.model.columns import UUID, BadType, Column, Schema, TableShape
+from frazil.lake.partitioning import (
+    Layout,
+    check_identifiers,
+    check_layout,
+    layout_change,
+    parse_layout,
+    stage_layout,
+    stage_sort,
+    unpartitioned,
+)
+from frazil.lake.schemas import check_required, first_memory, new_schema, numbered, target_columns
+from frazil.model.columns import STRING, UUID, BadType, Column, Schema, TableShape, Type
 from frazil.model.names import TableName
-from frazil.model.partitions import PartitionSpec
-from frazil.model.write import TableOptions
+from frazil.model.partitions import UNPARTITIONED, PartitionSpec
+from frazil.model.remembered import COLUMNS_PROPERTY, columns_property, remembered
+from frazil.model.write import SortField, TableOptions
 
 # Bounded metadata: every epoch is a snapshot, and every snapshot writes a metadata file.
 DEFAULT_PROPERTIES: Mapping[str, str] = MappingProxyType(
@@ -48,7 +64,9 @@ DEFAULT_PROPERTIES: Mapping[str, str] = MappingProxyType(
         "write.metadata.previous-versions-max": "100",
     }
 )
+DATA_PATH_PROPERTY = "write.data.path"
 _EVOLVE_ATTEMPTS = 5
+_NO_OPTIONS = TableOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +79,20 @@ class LoadedTable:
     schema: Schema
     spec: PartitionSpec
     specs: tuple[PartitionSpec, ...]
+    sort: tuple[SortField, ...] = ()
+    sort_order_id: int | None = None
     format_version: int
     properties: Mapping[str, str]
+
+    @property
+    def delete_spec(self) -> PartitionSpec:
+        """The spec for deletes by key; `ensure` sees to it that an unpartitioned one is there where it is needed."""
+        return unpartitioned(self.specs) or self.spec
+
+    @property
+    def data_location(self) -> str:
+        """Where data files go: all paths of an epoch start with it."""
+        return self.properties.get(DATA_PATH_PROPERTY, f"{self.location.rstrip('/')}/data").rstrip("/")
 
 
 class Tables:
@@ -81,41 +111,63 @@ class Tables:
         return parse_table(table, metadata)
 
     def ensure(self, table: TableName, shape: TableShape, options: TableOptions) -> LoadedTable:
-        """The table, made if it does not exist and evolved if the shape has more or wider columns."""
+        """The table, made if it does not exist, evolved if the shape has more or wider columns, and cut and sorted as
+        configured. A table that somebody else made is taken as it is, if its rules allow for the shape.
+
+        Raises ConfigError or BadInput, naming table and column, if they do not.
+        """
         columns = target_columns(table, shape, options.mode)
         if not self.exists(table):
             self.create(table, shape, options)
-        check_required(table, columns, self.evolve(table, columns))
-        loaded = self.load(table)
-        if loaded.spec.partitions:
-            by = ", ".join(field.name for field in loaded.spec.fields)
-            raise ConfigError(
-                f"table {table} is partitioned by {by}, and partitioned tables cannot be written yet",
-                hint=f"publish to another table than {table}",
-                table=table.text,
-            )
-        return loaded
+        schema = self.evolve(table, columns, options)
+        check_required(table, columns, schema)
+        check_identifiers(table, schema, shape, options)
+        return self._arrange(table, options)
 
     def create(self, table: TableName, shape: TableShape, options: TableOptions) -> LoadedTable:
         """Makes the table, and its namespaces where they are missing. A table that another process made first is
-        loaded; whether the shape fits it is for `evolve` to say."""
+        loaded; whether the shape fits it is for `evolve` to say.
+
+        Raises ConfigError, before anything is made, for a key, a partition or a sort field that cannot be.
+        """
         schema = new_schema(table, shape, options.mode)
+        check_layout(table, schema, options)
         self.ensure_namespace(table.namespace)
         version = {"format-version": str(options.format_version)}
         wanted = {**DEFAULT_PROPERTIES, **uuid_properties(schema), **version, **options.properties}
+        wanted[COLUMNS_PROPERTY] = columns_property(first_memory(shape.columns, schema))
+        failure = self._create(table, schema, options, wanted)
+        if failure is not None and failure.is_a(UNSUPPORTED, BAD_REQUEST) and options.partition:
+            # A catalog that knows no staged creation: the partitioning follows in a commit of its own.
+            failure = self._create(table, schema, replace(options, partition=()), wanted)
+        if failure is not None and not self._exists_after(failure, table):
+            raise self._error(failure, "create the table", table)
+        return self._arrange(table, options) if failure is None else self.load(table)
+
+    def _create(
+        self, table: TableName, schema: Schema, options: TableOptions, properties: Mapping[str, str]
+    ) -> Failure | None:
+        """Tries once. The unpartitioned spec comes first, so that deletes that reach every partition have one (H1)."""
         iceberg = self._catalog.iceberg
         try:
-            self._catalog.java.createTable(
-                self._catalog.identifier(table),
-                iceberg.SchemaParser.fromJson(json.dumps(schema.to_json())),
-                iceberg.PartitionSpec.unpartitioned(),
-                self._catalog.java_map(wanted),
-            )
+            java_schema = iceberg.SchemaParser.fromJson(json.dumps(schema.to_json()))
+            builder = self._catalog.java.buildTable(self._catalog.identifier(table), java_schema)
+            builder = builder.withProperties(self._catalog.java_map(properties))
+            if options.sort:
+                order = stage_sort(self._catalog, iceberg.SortOrder.builderFor(java_schema), options.sort)
+                builder = builder.withSortOrder(order.build())
+            if options.location is not None:
+                builder = builder.withLocation(options.location)
+            if not options.partition:
+                builder.create()
+                return None
+            bare = Layout(spec=UNPARTITIONED, specs=(UNPARTITIONED,), sort=options.sort)
+            transaction = builder.createTransaction()
+            stage_layout(self._catalog, transaction, layout_change(table, schema, bare, options, {}))
+            transaction.commitTransaction()
         except JAVA_ERRORS as error:
-            failure = self._failure(error)
-            if not self._exists_after(failure, table):
-                raise self._error(failure, "create the table", table) from None
-        return self.load(table)
+            return self._failure(error)
+        return None
 
     def ensure_namespace(self, levels: tuple[str, ...]) -> None:
         """Creates each level that is missing."""
@@ -131,8 +183,8 @@ class Tables:
                     name = ".".join(levels[:depth])
                     raise as_error(failure, "create the namespace", self._endpoint, name) from None
 
-    def evolve(self, table: TableName, columns: Sequence[Column]) -> Schema:
-        """Adds the columns that the table lacks and widens those that are too narrow, in one commit of its own.
+    def evolve(self, table: TableName, columns: Sequence[Column], options: TableOptions = _NO_OPTIONS) -> Schema:
+        """Makes the columns fit, by whatever `evolution` plans, in one commit of its own.
 
         Returns the schema that has them all. Raises BadInput or ConfigError if a column contradicts the table, and
         CatalogUnavailable if the catalog kept refusing.
@@ -140,10 +192,9 @@ class Tables:
         last: Failure | None = None
         for _ in range(_EVOLVE_ATTEMPTS + 1):
             base, metadata = read_metadata(self._catalog, table)
-            schema = parse_table(table, metadata).schema
-            change = difference(table, columns, schema)
+            change = planned(table, columns, options, metadata)
             if not change:
-                return schema
+                return parse_table(table, metadata).schema
             last = self._apply(table, base, change)
         raise CatalogUnavailable(
             f"cannot evolve the table {table} at {self._endpoint}: {last or 'it keeps changing'}",
@@ -151,21 +202,47 @@ class Tables:
             table=table.text,
         )
 
+    def _arrange(self, table: TableName, options: TableOptions) -> LoadedTable:
+        """Brings partitioning and sort order to what is configured, in one commit of its own. Raises like `evolve`."""
+        last: Failure | None = None
+        for _ in range(_EVOLVE_ATTEMPTS + 1):
+            base, metadata = read_metadata(self._catalog, table)
+            loaded = parse_table(table, metadata)
+            layout = parse_layout(table, loaded.schema, metadata)
+            change = layout_change(table, loaded.schema, layout, options, remembered(loaded.properties))
+            if not change:
+                return loaded
+            last = self._once(table, base, partial(stage_layout, self._catalog, change=change))
+        raise CatalogUnavailable(
+            f"cannot change the partitioning of the table {table} at {self._endpoint}: {last or 'it keeps changing'}",
+            hint="another writer may be changing the same table: let it finish, then start again",
+            table=table.text,
+        )
+
+    def plan(self, table: TableName, columns: Sequence[Column], options: TableOptions) -> SchemaChange:
+        """What `evolve` would do. Raises like it."""
+        return planned(table, columns, options, read_metadata(self._catalog, table)[1])
+
     def drop(self, table: TableName, *, purge: bool = False) -> bool:
         """Removes the table from the catalog, with its files only if asked. False if there was none."""
         with self._explained("drop the table", table):
             return bool(self._catalog.java.dropTable(self._catalog.identifier(table), purge))
 
     def _apply(self, table: TableName, base: Base, change: SchemaChange) -> Failure | None:
-        """Tries once, on exactly this base. Returns a failure after which looking again makes sense, raises others."""
-        widened = [Column(name, to, "", "") for name, to in change.promote]
+        return self._once(table, base, lambda transaction: self._stage(transaction, change))
+
+    def _once(self, table: TableName, base: Base, stage: Callable[[Any], None]) -> Failure | None:
+        """Tries once, on exactly this base. Returns a failure after which looking again makes sense, raises others.
+
+        iceberg-java stages, and its own retries are not used: they would apply the same steps to another schema.
+        """
         try:
-            update = base.table.updateSchema()
-            for column, java_type in self._with_java_types(change.add):
-                update.addColumn(None, column.name, java_type, column.source_type or None)
-            for column, java_type in self._with_java_types(widened):
-                update.updateColumn(column.name, java_type)
-            update.commit()
+            transaction = base.table.newTransaction()
+            start = transaction.startMetadata()
+            if not start.equals(base.metadata):
+                return None
+            stage(transaction)
+            transaction.underlyingOps().commit(start, transaction.currentMetadata())
         except JAVA_ERRORS as error:
             failure = self._failure(error)
             if failure.is_a(FORBIDDEN, NOT_AUTHORIZED, NO_SUCH_TABLE):
@@ -173,13 +250,43 @@ class Tables:
             return failure
         return None
 
-    def _with_java_types(self, columns: Sequence[Column]) -> Iterator[tuple[Column, Any]]:
-        """Each column with its type in iceberg-java, through the JSON of a schema that has them all."""
-        if columns:
-            text = json.dumps(Schema(0, numbered(columns)).to_json())
-            java_columns = self._catalog.iceberg.SchemaParser.fromJson(text).columns()
-            for place, column in enumerate(columns):
-                yield column, java_columns.get(place).type()
+    def _stage(self, transaction: Any, change: SchemaChange) -> None:
+        """Drops, then what changes existing columns, then additions: each with the names that are valid by then."""
+        for steps in change.stages:
+            update = transaction.updateSchema()
+            for step, java_type in self._with_java_types(steps):
+                match step:
+                    case Drop(path):
+                        update.deleteColumn(dotted(path))
+                    case Widen(path):
+                        update.updateColumn(dotted(path), java_type)
+                    case MakeOptional(path):
+                        update.makeColumnOptional(dotted(path))
+                    case Rename(path, to):
+                        update.renameColumn(dotted(path), to)
+                    case Add(parent, column):
+                        update.addColumn(
+                            dotted(parent) if parent else None, column.name, java_type, column.source_type or None
+                        )
+                    case Move(name, None):
+                        update.moveFirst(name)
+                    case Move(name, after):
+                        update.moveAfter(name, after)
+            update.commit()
+        schema = Schema.from_json(json.loads(self._catalog.iceberg.SchemaParser.toJson(transaction.table().schema())))
+        properties = transaction.updateProperties()
+        properties.set(COLUMNS_PROPERTY, columns_property(change.memory_of(schema)))
+        new = {add.column.name for add in change.added if not add.parent}
+        for key, value in uuid_properties(Schema(0, tuple(f for f in schema if f.name in new))).items():
+            properties.set(key, value)
+        properties.commit()
+
+    def _with_java_types(self, steps: Sequence[Step]) -> Iterator[tuple[Step, Any]]:
+        """Each step with the type it needs in iceberg-java, through the JSON of a schema that has them all."""
+        typed = [Column(f"c{place}", _type_of(step), "", "") for place, step in enumerate(steps)]
+        java_columns = self._catalog.iceberg.SchemaParser.fromJson(json.dumps(Schema(0, numbered(typed)).to_json()))
+        for place, step in enumerate(steps):
+            yield step, java_columns.columns().get(place).type()
 
     def _has_namespace(self, namespace: Any) -> bool:
         try:
@@ -214,6 +321,29 @@ class Tables:
         return as_error(failure, doing, self._endpoint, table.text)
 
 
+def planned(
+    table: TableName, columns: Sequence[Column], options: TableOptions, metadata: Mapping[str, Any]
+) -> SchemaChange:
+    """Pure: what must change in a table with this metadata for the columns to fit."""
+    loaded = parse_table(table, metadata)
+    orders = [field["source-id"] for order in metadata.get("sort-orders", ()) for field in order["fields"]]
+    partitions = [field.source_id for spec in loaded.specs for field in spec.fields]
+    known = remembered(loaded.properties)
+    return difference(
+        table, columns, loaded.schema, known=known, options=options, kept=frozenset((*orders, *partitions))
+    )
+
+
+def _type_of(step: Step) -> Type:
+    match step:
+        case Add(_, column):
+            return column.type
+        case Widen(_, _, to):
+            return to
+        case _:
+            return STRING
+
+
 def uuid_properties(schema: Schema) -> dict[str, str]:
     """iceberg-java orders uuids as signed numbers and bounds as unsigned ones, so a uuid's bounds make it skip files,
     and equality deletes, that match. Our workers write none; this asks the same of everybody else."""
@@ -222,7 +352,8 @@ def uuid_properties(schema: Schema) -> dict[str, str]:
 
 
 def parse_table(table: TableName, metadata: Mapping[str, Any]) -> LoadedTable:
-    """Pure: `metadata` is a metadata file's JSON. Raises ConfigError if a column has a type we do not know."""
+    """Pure: `metadata` is a metadata file's JSON. Raises ConfigError if a column has a type or the table a
+    partitioning that we do not know."""
     current = next(s for s in metadata["schemas"] if s["schema-id"] == metadata["current-schema-id"])
     try:
         schema = Schema.from_json(current)
@@ -232,14 +363,16 @@ def parse_table(table: TableName, metadata: Mapping[str, Any]) -> LoadedTable:
             hint=f"publish to another table than {table}, or drop that column from it",
             table=table.text,
         ) from error
-    specs = tuple(PartitionSpec.from_json(spec) for spec in metadata["partition-specs"])
+    layout = parse_layout(table, schema, metadata)
     return LoadedTable(
         name=table,
         uuid=metadata["table-uuid"],
         location=metadata["location"],
         schema=schema,
-        spec=next(spec for spec in specs if spec.spec_id == metadata["default-spec-id"]),
-        specs=specs,
+        spec=layout.spec,
+        specs=layout.specs,
+        sort=layout.sort,
+        sort_order_id=layout.sort_order_id,
         format_version=metadata["format-version"],
         properties=metadata.get("properties", {}),
     )

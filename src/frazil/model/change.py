@@ -8,13 +8,16 @@ sort: within a table and epoch all versions of a key lie together, the newest la
     0      0      [1]           0     17..561  0      DELETE                              {"id": 1, "name": "Terry"}
     0     -1      2020-04-02/…  0     17..561  0      REPORT  {"rows": 2, "dropped": 0}
     0     -1                    0                     ERROR   a definite error of the reader, pickled
+    0      1      #f:17         0     17..500  0      BAD     the raw line                a `BadLine`
 
 `part` tells apart what a source sends separately of one row (column families): each part has a newest version of its
-own. `before` is the row as it was, for targets that keep it and sources that tell it.
+own. `before` is the row as it was, for targets that keep it: null if the source did not tell, `null` in JSON if it
+said that there was none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -34,6 +37,7 @@ class Op(IntEnum):
     UPSERT = 1
     REPORT = 2
     ERROR = 3
+    BAD = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +54,17 @@ class SplitReport:
     def holds_changes(self) -> bool:
         """Also of changes beyond the window: then the source must not forget the split yet."""
         return self.rows > 0 or self.newest is not None
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureReport:
+    """What a writing task sent to quarantine of one source table: keys that are in there since now, each with its
+    oldest position there, how many rows in all, and which columns the errors name."""
+
+    table: int
+    keys: Mapping[str, tuple[int, int]]
+    rows: int
+    columns: tuple[str, ...] = ()
+
+
+Report = SplitReport | CaptureReport

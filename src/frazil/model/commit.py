@@ -47,6 +47,21 @@ class CommitPlan:
         return tuple(f for f in self.files if f.kind is not Kind.DATA)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairPlan:
+    """One snapshot that is no epoch: the ledger, its property and its tag stay as they are, and whoever reads the
+    ledger walks over it."""
+
+    files: tuple[FileClosed, ...]
+    summary: Mapping[str, str]
+    removed_deletes: tuple[LiveDelete, ...] = ()
+    must_exist: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if "frazil.job-id" in self.summary:
+            raise ValueError("a snapshot with frazil.job-id would be an epoch")
+
+
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """The catalog said yes."""

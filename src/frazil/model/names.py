@@ -4,6 +4,8 @@ A path has a deterministic prefix to sweep and a leaf that is never used twice:
 
     <location>/data/frazil_job=<job>/epoch=<R>/fence=<gen>-<owner8>/shard=<n>/data-<attempt>-<seq>.parquet
                                                                       .../deletes/eqdel-<attempt>-<seq>.parquet
+    what a coordinator adds when it publishes:                          /vectors/vectors-<attempt>.puffin
+                                                                        /deletes/posdel-<attempt>-<seq>.parquet
 """
 
 from __future__ import annotations
@@ -88,8 +90,18 @@ def batch_id(job: JobId, table: TableName, resolved: Position) -> UUID:
 
 
 def epoch_prefix(location: str, job: JobId, resolved: Position, fence_label: str) -> str:
-    """All files that one coordinator writes for one epoch of one table lie below this."""
-    return f"{location.rstrip('/')}/data/frazil_job={job}/epoch={resolved.text}/fence={fence_label}"
+    """All files that one coordinator writes for one epoch of a table at `location` lie below this."""
+    return epoch_folder(f"{location.rstrip('/')}/data", job, resolved, fence_label)
+
+
+def epoch_folder(data_location: str, job: JobId, resolved: Position, fence_label: str) -> str:
+    """As `epoch_prefix`, for a table that tells where its data files go."""
+    return f"{data_location}/frazil_job={job}/epoch={resolved.text}/fence={fence_label}"
+
+
+def replay_folder(data_location: str, job: JobId, replay: UUID) -> str:
+    """All files that a replay from quarantine writes for one table lie below this."""
+    return f"{data_location}/frazil_job={job}/replay={replay}"
 
 
 def data_path(prefix: str, shard: int, attempt: str, sequence: int) -> str:
@@ -98,3 +110,24 @@ def data_path(prefix: str, shard: int, attempt: str, sequence: int) -> str:
 
 def equality_delete_path(prefix: str, shard: int, attempt: str, sequence: int) -> str:
     return f"{prefix}/shard={shard}/deletes/eqdel-{attempt}-{sequence}.parquet"
+
+
+def vectors_path(prefix: str, attempt: str) -> str:
+    return f"{prefix}/vectors/vectors-{attempt}.puffin"
+
+
+def position_delete_path(prefix: str, attempt: str, sequence: int) -> str:
+    return f"{prefix}/deletes/posdel-{attempt}-{sequence}.parquet"
+
+
+def key_delete_path(prefix: str, attempt: str, sequence: int) -> str:
+    """Of equality deletes that a coordinator writes, not a worker's shard."""
+    return f"{prefix}/deletes/eqdel-{attempt}-{sequence}.parquet"
+
+
+def prefix_of(path: str) -> str:
+    """The epoch's prefix, of a path that a worker wrote."""
+    prefix, found, _ = path.rpartition("/shard=")
+    if not found:
+        raise BadName(f"{path!r} does not lie below an epoch's prefix")
+    return prefix

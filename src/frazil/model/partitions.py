@@ -13,8 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from frazil.model.columns import DATE, INT, TIMESTAMP, TIMESTAMPTZ, VARIANT, Decimal, Primitive, Type
+
 _TRANSFORM = re.compile(r"(identity|year|month|day|hour|void)|(bucket|truncate)\[(\d+)\]")
 _WRITTEN = re.compile(r"\s*(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*(?:,\s*(\d+)\s*)?\)|([^(),]+?))\s*")
+_TRUNCATED = frozenset(("int", "long", "string", "binary"))
+_HASHED = _TRUNCATED | {"date", "time", "timestamp", "timestamptz", "uuid"}
 _PLURALS = {"years": "year", "months": "month", "days": "day", "hours": "hour", "date": "day", "date_hour": "hour"}
 
 
@@ -124,3 +128,32 @@ class PartitionSpec:
 
 
 UNPARTITIONED = PartitionSpec(0)
+
+
+def takes(transform: Transform, type_: Type) -> bool:
+    """Whether the specification lets the transform be applied to columns of the type."""
+    name = type_.name if isinstance(type_, Primitive) else None
+    match transform.name:
+        case "void":
+            return True
+        case "identity":
+            return type_ != VARIANT and (name is not None or isinstance(type_, Decimal))
+        case "bucket":
+            return isinstance(type_, Decimal) or (name is not None and (name in _HASHED or name.startswith("fixed[")))
+        case "truncate":
+            return isinstance(type_, Decimal) or name in _TRUNCATED
+        case "hour":
+            return type_ in (TIMESTAMP, TIMESTAMPTZ)
+        case _:
+            return type_ in (DATE, TIMESTAMP, TIMESTAMPTZ)
+
+
+def result_type(transform: Transform, source: Type) -> Type:
+    """The type of the partition values that the transform makes of a column it takes."""
+    match transform.name:
+        case "identity" | "void" | "truncate":
+            return source
+        case "day":
+            return DATE
+        case _:
+            return INT

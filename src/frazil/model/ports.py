@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from frazil.model.change import SplitReport
-from frazil.model.commit import CommitAnswer, CommitPlan
+from frazil.model.commit import CommitAnswer, CommitPlan, RepairPlan
 from frazil.model.epoch import Frontier, Window
 from frazil.model.files import FileClosed
 from frazil.model.ledger import Fence, TableHead
@@ -58,6 +58,26 @@ class Reader(Protocol):
 
         Raises BadInput naming file and line.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLine:
+    """What one raw line of a feed turned out to be."""
+
+    key: str
+    major: int
+    minor: int
+    deleted: bool
+    payload: bytes | None
+    before: bytes | None
+
+
+@runtime_checkable
+class RereadsLines(Protocol):
+    """A reader of lines, which can be asked for one line again."""
+
+    def reread(self, table: int, raw: bytes) -> ReadLine:
+        """Raises BadInput if it still is no change."""
 
 
 class Decoder(Protocol):
@@ -138,6 +158,11 @@ class Locator(Protocol):
         again for another head; what did not change between the two is not searched again. Raises Transient errors
         for storage that does not answer, Terminal ones for a file that is gone.
         """
+
+
+class RepairingLake(Lake, Protocol):
+    def repair(self, table: TableName, head: TableHead, plan: RepairPlan) -> CommitAnswer:
+        """As `commit`, for a snapshot that is no epoch."""
 
 
 class Arbiter(Protocol):

@@ -137,6 +137,6 @@ class WriteJob:
     attempt: str
     shards: int
     parquet: ParquetSettings = ParquetSettings()
-    quarantined: Mapping[int, frozenset[str]] = field(default_factory=dict)
-    """By source table: keys that are in quarantine and capture their later changes (H49)."""
+    quarantined: Mapping[int, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    """By source table: keys that are in quarantine, with the oldest position there. They capture what follows (H49)."""
     storage: Mapping[str, str] = field(default_factory=dict)

@@ -87,6 +87,9 @@ DROPPED = MetricSpec(
     ("table",),
     "Changes at or below the published position: duplicates of an at-least-once feed, or too late.",
 )
+QUARANTINED = MetricSpec(
+    "frazil_quarantined_rows", "gauge", ("table",), "Changes of a table that are in its quarantine."
+)
 PUBLISHED = MetricSpec("frazil_epochs_published_total", "counter", ("table",), "Epochs published.")
 STATE = MetricSpec(
     "frazil_table_state", "gauge", ("table", "state"), "1 for the state a table is in, 0 for the others."
@@ -102,6 +105,7 @@ METRICS = (
     LAG,
     ROWS,
     DROPPED,
+    QUARANTINED,
     PUBLISHED,
     STATE,
 )
@@ -126,6 +130,7 @@ class Metrics:
         self._lag = self._gauge(LAG)
         self._rows = self._counter(ROWS)
         self._dropped = self._counter(DROPPED)
+        self._quarantined = self._gauge(QUARANTINED)
         self._published = self._counter(PUBLISHED)
         self._state = self._gauge(STATE)
         self._register(self._commit_latency)
@@ -158,6 +163,9 @@ class Metrics:
 
     def changes_dropped(self, table: str, changes: int) -> None:
         self._dropped.labels(table).inc(changes)
+
+    def quarantined(self, table: str, rows: int) -> None:
+        self._quarantined.labels(table).set(rows)
 
     def resolved_at(self, table: str, source_time: datetime | None) -> None:
         """The newest published position, by the source's clock; None if its positions tell no time."""

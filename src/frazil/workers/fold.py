@@ -11,7 +11,8 @@ In a sorted stream the last row of a key is the one whose successor has another 
 columns with themselves, shifted by a row, finds all of them. Only the very last row of a chunk has to wait for
 the next chunk: memory holds one chunk, however long the stream or the run of one key is.
 
-A changelog keeps each (key, position), so there the position takes part in the comparison.
+A changelog keeps each (key, position), so there the position takes part in the comparison. A mirror beside it folds
+what is left once more, after decoding, see `targets`.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ def fold_changes(
                 hint="Every change needs a key. See that the source's reader reports rows without one as bad input.",
                 table=rows.column("table")[0].as_py(),
             )
-        other = _differ(rows, ("table", "epoch", "key", "part"))
+        other = differ(rows, ("table", "epoch", "key", "part"))
         if len(logs):
             in_changelog = pc.is_in(rows.column("table"), value_set=logs).to_numpy(zero_copy_only=False)[:-1]
             if in_changelog.any():
-                other |= in_changelog & _differ(rows, ("major", "minor"))
+                other |= in_changelog & differ(rows, ("major", "minor"))
         return other
 
     for rows in keep_last((as_travel(batch) for batch in batches), differs):
@@ -67,7 +68,7 @@ def fold_changes(
 
 def fold_columns(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The last row of each run of equal values in `columns`, for batches in which equal values lie together."""
-    return keep_last(batches, lambda rows: _differ(rows, columns))
+    return keep_last(batches, lambda rows: differ(rows, columns))
 
 
 def keep_last(batches: Iterable[pa.RecordBatch], differs: Differs) -> Iterator[pa.RecordBatch]:
@@ -119,7 +120,8 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
 
 
-def _differ(rows: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def differ(rows: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """For each row but the last, whether the next one has other values in these columns."""
     count = rows.num_rows - 1
     found = np.zeros(count, dtype=bool)
     for name in columns:
@@ -133,7 +135,7 @@ def _differ(rows: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray[Any, np.
 
 
 def _runs(rows: pa.RecordBatch) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    starts = [0, *(np.flatnonzero(_differ(rows, ("table", "epoch"))) + 1).tolist(), rows.num_rows]
+    starts = [0, *(np.flatnonzero(differ(rows, ("table", "epoch"))) + 1).tolist(), rows.num_rows]
     for start, end in pairwise(starts):
         run = rows.slice(start, end - start)
         yield run.column("table")[0].as_py(), run.column("epoch")[0].as_py(), run

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 
 from frazil.errors import FrazilError, Terminal, Transient
 from frazil.model.arrow import TRAVEL
-from frazil.model.change import SORT_COLUMNS, TRAVEL_DDL, SplitReport
+from frazil.model.change import SORT_COLUMNS, TRAVEL_DDL, Report
 from frazil.model.files import Message, Resolved
 from frazil.model.ports import Cut, Decoder, Reader, Split
 from frazil.model.position import Position
@@ -60,7 +60,7 @@ def run_write_job(
     epochs: tuple[Position, ...],
     position_of: PositionOf,
     small: bool,
-) -> tuple[list[Message], list[SplitReport]]:
+) -> tuple[list[Message], list[Report]]:
     """Reads the splits, writes the files of all tables and epochs, and returns what the tasks reported.
 
     `cuts` are by table index. A small job is one task whatever `job.shards` says, and its messages say so. Raises

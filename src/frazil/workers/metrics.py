@@ -6,8 +6,9 @@
 Nothing is read back from storage. Bounds follow Iceberg's single-value serialisation; strings and binaries are
 cut to 16 code points or bytes, and a cut upper bound is raised so that it stays an upper bound, or left out where
 nothing greater of that length exists. NaN is counted and never a bound; -0.0 lies below 0.0; a column without
-values has no bounds. A list's column has its size only, as iceberg-java keeps it: the number of elements is not
-the number of rows, and a reader must not prune by it.
+values has no bounds. A column inside a struct is counted by rows, and is null where the struct is. One inside a list
+or a map has its size only, as iceberg-java keeps it: the number of elements is not the number of rows, and a reader
+must not prune by it.
 
 A uuid has no bounds either. iceberg-java compares uuids as signed numbers while the bytes of a bound order as
 unsigned ones (apache/iceberg#14216): with bounds it skips files that hold the wanted row, and does not apply an
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Context
 from typing import Any
 
@@ -27,9 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from frazil.model.columns import DOUBLE, FLOAT, UUID, Decimal, Field, ListOf, Primitive, Type
+from frazil.model.columns import DOUBLE, FLOAT, UUID, Decimal, Field, Primitive, StructOf, Type
 from frazil.model.files import ColumnMetrics
-from frazil.workers.arrow_types import leaf
+from frazil.workers.arrow_types import leaves
 
 BOUND_LENGTH = 16
 _SURROGATE_FIRST, _SURROGATE_LAST, _CODE_POINT_MAX = 0xD800, 0xDFFF, 0x10FFFF
@@ -95,25 +96,46 @@ class FileMetrics:
     """Gathers the metrics of one file. Rows are observed in the file's own Arrow schema."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
-        self._fields = tuple(fields)
-        self._gauges = [None if isinstance(field.type, ListOf) else _Gauge(field.type) for field in fields]
+        self._types = [field.type for field in fields]
+        self._leaves = [leaf for field in fields for leaf in leaves(field)]
+        self._gauges = [None if leaf.repeated else _Gauge(leaf.type) for leaf in self._leaves]
 
     def observe(self, rows: pa.Table) -> None:
-        for gauge, column in zip(self._gauges, rows.columns, strict=True):
-            if gauge is not None:
-                gauge.observe(column)
+        gauges = (gauge for gauge in self._gauges if gauge is not None)
+        counted = (
+            leaf for type_, column in zip(self._types, rows.columns, strict=True) for leaf in _flat(type_, column)
+        )
+        for gauge, column in zip(gauges, counted, strict=True):
+            gauge.observe(column)
 
     def finish(self, footer: pq.FileMetaData) -> tuple[ColumnMetrics, ...]:
-        """All columns in the order of the fields; a list under the id of its element."""
-        sizes = [0] * len(self._fields)
+        """All Parquet columns in the order of the file; a list under the id of its element."""
+        sizes = [0] * len(self._leaves)
         for group_index in range(footer.num_row_groups):
             group = footer.row_group(group_index)
             for index in range(group.num_columns):
                 sizes[index] += group.column(index).total_compressed_size
         return tuple(
-            ColumnMetrics(field_id=leaf(field)[0], size=size) if gauge is None else gauge.finish(leaf(field)[0], size)
-            for field, gauge, size in zip(self._fields, self._gauges, sizes, strict=True)
+            ColumnMetrics(field_id=leaf.id, size=size) if gauge is None else gauge.finish(leaf.id, size)
+            for leaf, gauge, size in zip(self._leaves, self._gauges, sizes, strict=True)
         )
+
+
+def _flat(type_: Type, column: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
+    """The leaves of a column that are not repeated, null wherever a struct around them is."""
+    if isinstance(type_, StructOf):
+        for field, child in zip(type_.fields, _children(column), strict=True):
+            yield from _flat(field.type, child)
+    elif isinstance(type_, (Primitive, Decimal)):
+        yield column
+
+
+def _children(column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
+    chunks = [chunk.flatten() for chunk in column.chunks]
+    return [
+        pa.chunked_array([children[place] for children in chunks], column.type.field(place).type)
+        for place in range(column.type.num_fields)
+    ]
 
 
 def has_order(type_: Type) -> bool:

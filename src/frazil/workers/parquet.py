@@ -6,8 +6,9 @@
     close() --> what waits, footer, sync, close --> all ClosedFiles
     abandon() --> handles released; nothing is reported, nothing is removed
 
-At most one row group of rows waits in memory. A file counts only after its footer is synced: an error before
-that raises, and the path is never reported.
+At most one row group of rows waits in memory; who has several writers open shares the bytes among them by `flush`.
+Rows are sorted when they leave the waiting room, if they are to be sorted at all. A file counts only after its footer
+is synced: an error before that raises, and the path is never reported.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from frazil.errors import FrazilError
-from frazil.model.columns import Field
+from frazil.model.columns import BOOLEAN, Field
 from frazil.model.files import ColumnMetrics
 from frazil.model.write import ParquetSettings
-from frazil.workers.arrow_types import arrow_schema, leaf, leaf_path
+from frazil.workers.arrow_types import arrow_schema, leaves
 from frazil.workers.metrics import FileMetrics, has_order, split_offsets
+from frazil.workers.sorting import Sort
 from frazil.workers.storage import Output, open_output, storage_error
 
-# Arrow bytes that may wait for a row group, whatever the settings say about rows: two writers, of data and of
-# deletes, are open at a time in each task.
+# Arrow bytes that may wait for a row group, whatever the settings say about rows: twice that much in each task, once
+# for data, be it of one writer or of one for each partition, and once for deletes.
 WAITING_BYTES_MAX = 64 << 20
+# A reader that asks for a key which a row group does not have reads it nevertheless, once in a hundred times.
+_BLOOM_FALSE_POSITIVES = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +50,10 @@ class ClosedFile:
 
 
 class RollingWriter:
-    """Files of one schema; `path_of(n)` names the n-th. No file is made before there is a row for it."""
+    """Files of one schema; `path_of(n)` names the n-th. No file is made before there is a row for it.
+
+    `sort` orders the rows of each row group. `bloom` names columns that get a bloom filter in each row group.
+    """
 
     def __init__(
         self,
@@ -54,9 +61,14 @@ class RollingWriter:
         path_of: Callable[[int], str],
         settings: ParquetSettings,
         storage: Mapping[str, str],
+        *,
+        sort: Sort | None = None,
+        bloom: Sequence[str] = (),
     ) -> None:
         self.schema = arrow_schema(fields)
         self._fields = tuple(fields)
+        self._sort = sort
+        self._bloom = tuple(bloom)
         self._path_of = path_of
         self._settings = settings
         self._storage = storage
@@ -66,6 +78,11 @@ class RollingWriter:
         self._waiting_bytes = 0
         self._open: _OpenFile | None = None
         self._closed: list[ClosedFile] = []
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Arrow bytes of the rows that wait for a row group."""
+        return self._waiting_bytes
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Takes a batch of exactly `schema`. Raises CatalogRefused or StorageUnavailable naming the path."""
@@ -79,10 +96,14 @@ class RollingWriter:
             if self._waiting_rows >= rows_max or self._waiting_bytes >= self._bytes_max:
                 self._write_row_group()
 
-    def close(self) -> tuple[ClosedFile, ...]:
-        """All files, the last one completed now."""
+    def flush(self) -> None:
+        """Writes what waits as a row group of its own."""
         if self._waiting_rows:
             self._write_row_group()
+
+    def close(self) -> tuple[ClosedFile, ...]:
+        """All files, the last one completed now."""
+        self.flush()
         self._roll()
         return tuple(self._closed)
 
@@ -95,12 +116,21 @@ class RollingWriter:
     def _write_row_group(self) -> None:
         rows = pa.Table.from_batches(self._waiting, self.schema)
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        if self._sort is not None:
+            rows = self._sort(rows)
         if self._open is None:
             path = self._path_of(len(self._closed))
-            self._open = _OpenFile(path, self.schema, self._fields, self._settings, self._storage)
+            filters = self._bloom_filters(rows.num_rows)
+            self._open = _OpenFile(path, self.schema, self._fields, self._settings, self._storage, filters)
         self._open.write_row_group(rows)
         if self._open.size >= self._settings.target_file_bytes:
             self._roll()
+
+    def _bloom_filters(self, rows: int) -> dict[str, dict[str, Any]] | None:
+        """Sized for the first row group; the later ones of a file are about as large."""
+        options = {"ndv": rows, "fpp": _BLOOM_FALSE_POSITIVES}
+        # Parquet has no bloom filter of booleans.
+        return {f.name: options for f in self._fields if f.name in self._bloom and f.type != BOOLEAN} or None
 
     def _roll(self) -> None:
         if self._open is not None:
@@ -118,6 +148,7 @@ class _OpenFile:
         fields: Sequence[Field],
         settings: ParquetSettings,
         storage: Mapping[str, str],
+        bloom_filters: Mapping[str, Mapping[str, Any]] | None,
     ) -> None:
         self._path = path
         self._records = 0
@@ -125,7 +156,7 @@ class _OpenFile:
         self._footers: list[pq.FileMetaData] = []
         self._sink = _HashingSink(open_output(path, storage))
         # Statistics and dictionaries serve readers to skip row groups, which they must not do without an order.
-        ordered = [leaf_path(field) for field in fields if has_order(leaf(field)[1])]
+        ordered = [leaf.path for field in fields for leaf in leaves(field) if has_order(leaf.type)]
         self._writer = pq.ParquetWriter(
             pa.PythonFile(self._sink, mode="w"),
             schema,
@@ -136,6 +167,7 @@ class _OpenFile:
             # Iceberg prescribes integers for small decimals, and its ids say all that an Arrow schema would.
             store_decimal_as_integer=True,
             store_schema=False,
+            bloom_filter_options=bloom_filters,
             metadata_collector=self._footers,
         )
 

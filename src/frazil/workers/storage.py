@@ -1,7 +1,8 @@
-"""Where files are created: one path, once.
+"""Where files are created: one path, once. And where they are read.
 
     open_output(path) --write--write--> sync --> close        the file is complete and on the disk
                      `--anything else------------> close        a partial file that nobody was told about
+    open_input(path)  --> a file to read from; one that is gone says so by name
 
 Creating is exclusive: a path that exists already is refused and left as it is, because a slower attempt of a
 task must never replace a file that was reported (H41, H46). Nothing is removed here, not even after a failure:
@@ -15,7 +16,9 @@ import os
 from collections.abc import Mapping
 from typing import Protocol
 
-from frazil.errors import CatalogRefused, ConfigError, FrazilError, StorageUnavailable
+import pyarrow as pa
+
+from frazil.errors import CatalogRefused, ConfigError, FrazilError, StorageUnavailable, TableChanged
 
 _REFUSALS = {
     errno.EACCES: "Let the user that runs the Spark executors create files and folders there.",
@@ -51,6 +54,34 @@ def open_output(path: str, options: Mapping[str, str]) -> Output:
     return LocalOutput(path, local_path(path))
 
 
+def open_input(path: str, options: Mapping[str, str]) -> pa.NativeFile:
+    """Opens a file of a live snapshot for reading; the caller closes it. `options` as for `open_output`. Raises
+    TableChanged if there is no such file, CatalogRefused if it may not be read, ConfigError for a scheme that
+    workers cannot read from, StorageUnavailable for all else."""
+    try:
+        return pa.OSFile(local_path(path), "rb")
+    except OSError as error:
+        raise input_error(error, path) from error
+
+
+def input_error(error: OSError, path: str) -> FrazilError:
+    """What the operating system said about reading, as an error a caller can act on."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    facts = {"path": path, "errno": error.errno}
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return TableChanged(
+            f"{path} is gone, and a live snapshot of the table needs it",
+            hint="Somebody removed a file of the table without a commit. Restore it, or roll the table back to a"
+            " snapshot whose files all exist; then `frazil check`.",
+            **facts,
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EISDIR):
+        hint = "Let the user that runs Frazil and the Spark executors read the table's files."
+        return CatalogRefused(f"cannot read {path}: {reason}", hint=hint, **facts)
+    hint = "See whether the disk or the mount is healthy, then run again."
+    return StorageUnavailable(f"cannot read {path}: {reason}", hint=hint, **facts)
+
+
 def local_path(path: str) -> str:
     """The operating system's name of `file:/x`, `file:///x` or a plain path."""
     scheme, separator, _ = path.partition(":")
@@ -58,7 +89,7 @@ def local_path(path: str) -> str:
         return path
     if scheme != "file":
         raise ConfigError(
-            f"workers cannot write to {path!r}: files go to a local or mounted path",
+            f"workers cannot reach {path!r}: files lie on a local or mounted path",
             hint="Set the catalog's warehouse to a path or a file: URL that every executor reaches.",
             path=path,
             scheme=scheme,

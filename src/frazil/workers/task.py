@@ -1,12 +1,12 @@
 """The body of the Spark task that writes: sorted changes in, messages out.
 
-    batches --fold--> (table, epoch, rows) --decode--> TableEpochWriter --close--> FileClosed ...
-                 `--- reports, passed through -------------------------------------> reports
-                                                                 at the very end --> Resolved(R1), Resolved(R2) ...
+    batches --fold--> (table, epoch, rows) --> TargetsWriter --close--> FileClosed ... of every target
+                 `--- reports, passed through ------------------------> reports, and what went to quarantine
+                                                   at the very end ---> Resolved(R1), Resolved(R2) ...
 
-Rows come sorted by table and epoch, so one writer is open at a time. Resolved closes the task's output: it says
-that every file of the epoch up to there was reported, so it follows all of them, and a task without rows sends it
-too. If anything fails the task raises and reports nothing more.
+Rows come sorted by table and epoch, so the targets of one source table are open at a time. Resolved closes the
+task's output: it says that every file of the epoch up to there was reported, so it follows all of them, and a task
+without rows sends it too. If anything fails the task raises and reports nothing more.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from frazil.model.change import REPORT_EPOCH, Op
 from frazil.model.files import Resolved
 from frazil.model.ports import Decoder
 from frazil.model.position import Position
-from frazil.model.write import DeleteMode, EpochTarget, TableTask, WriteJob
+from frazil.model.write import DeleteMode, EpochTarget, Role, TableTask, WriteJob
+from frazil.workers.captures import Captures
 from frazil.workers.fold import fold_changes, fold_columns
+from frazil.workers.targets import TargetsWriter, is_log
 from frazil.workers.travel import PositionText, output_batch, report_json
 from frazil.workers.writer import Place, TableEpochWriter
 
@@ -62,16 +64,23 @@ def write_changes(
     `attempt` tells this run of the task from every other one; `epochs` are the uppers of the window, which may be
     more than any table of the job has. Raises what the decoder and the writer raise.
     """
-    tables = {task.index: task for task in job.tables}
-    changelogs = [task.index for task in job.tables if task.mode is DeleteMode.APPEND_ONLY]
+    tables: dict[int, list[TableTask]] = {}
+    for task in job.tables:
+        tables.setdefault(task.index, []).append(task)
+    logs = [index for index, tasks in tables.items() if any(is_log(task) for task in tasks)]
+    captures = {
+        index: Captures(index, job.quarantined.get(index, {}))
+        for index, tasks in tables.items()
+        if any(task.role is Role.QUARANTINE for task in tasks)
+    }
     place = Place.of(job, shard, attempt)
     reports: list[bytes] = []
     errors: list[bytes] = []
     done: set[tuple[int, int]] = set()
     current: tuple[int, int] | None = None
-    writer: TableEpochWriter | None = None
+    writer: TargetsWriter | None = None
     try:
-        for table, epoch, rows in fold_changes(batches, changelogs):
+        for table, epoch, rows in fold_changes(batches, logs):
             if epoch == REPORT_EPOCH:
                 reports.extend(_reports(rows))
                 errors.extend(rows.filter(pc.equal(rows.column("op"), int(Op.ERROR))).column("payload").to_pylist())
@@ -84,17 +93,18 @@ def write_changes(
                     raise AssertionError(f"the changes of table {table}, epoch {epoch} did not arrive sorted")
                 current = (table, epoch)
                 done.add(current)
-                task, target = _target(tables, table, epoch)
-                writer = TableEpochWriter(task, target, place)
+                tasks = _targets(tables, table, epoch)
+                writer = TargetsWriter(tasks, epoch, place, decoder, position_text, captures.get(table))
             assert writer is not None
-            _write_run(writer, decoder, table, rows, position_text)
+            writer.take(rows)
         if writer is not None:
             yield output_batch(writer.close())
             writer = None
     finally:
         if writer is not None:
             writer.abandon()
-    yield output_batch(reports=reports, errors=errors)
+    captured = [report for known in captures.values() if (report := known.report) is not None]
+    yield output_batch(reports=reports, errors=errors, captured=captured)
     yield _resolved(job, shard, epochs)
 
 
@@ -132,22 +142,6 @@ def write_columns(
         if not closed:
             writer.abandon()
     yield _resolved(job, shard, epochs)
-
-
-def _write_run(
-    writer: TableEpochWriter, decoder: Decoder, table: int, rows: pa.RecordBatch, position_text: PositionText
-) -> None:
-    upserts, deletes = _partition(rows, pc.equal(rows.column("op"), int(Op.UPSERT)))
-    if upserts.num_rows:
-        decoded = decoder.rows(table, upserts.column("key"), upserts.column("payload"))
-        writer.upserts(decoded, _positions(writer, upserts, position_text))
-    if deletes.num_rows and not writer.drops_deletes:
-        keys = decoder.keys(table, deletes.column("key"))
-        writer.deletes(keys, _positions(writer, deletes, position_text))
-
-
-def _positions(writer: TableEpochWriter, rows: pa.RecordBatch, position_text: PositionText) -> pa.Array | None:
-    return position_text(rows.column("major"), rows.column("minor")) if writer.keeps_log else None
 
 
 def _write_columns_run(
@@ -193,11 +187,11 @@ def _with_keys(batch: pa.RecordBatch, task: TableTask) -> pa.RecordBatch:
     return batch
 
 
-def _target(tables: dict[int, TableTask], table: int, epoch: int) -> tuple[TableTask, EpochTarget]:
-    task = tables.get(table)
-    if task is None or not 0 <= epoch < len(task.epochs):
+def _targets(tables: dict[int, list[TableTask]], table: int, epoch: int) -> list[TableTask]:
+    tasks = tables.get(table, [])
+    if not tasks or any(not 0 <= epoch < len(task.epochs) for task in tasks):
         raise AssertionError(f"a reader sent a change of table {table}, epoch {epoch}, which the job does not have")
-    return task, task.epochs[epoch]
+    return tasks
 
 
 def _reports(rows: pa.RecordBatch) -> list[bytes]:

@@ -4,6 +4,7 @@
                                                                    kind 0  a Message, as `wire` writes it
                                                                    kind 1  a SplitReport, as JSON
                                                                    kind 2  a definite error, pickled
+                                                                   kind 3  a CaptureReport, as JSON
 
 A report travels as a row of its own, in epoch -1 (see `model.change`), and passes through the worker untouched,
 so the driver learns what the readers found from the very job that wrote the files.
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 from frazil.errors import FrazilError, UnknownColumn
 from frazil.model import wire
 from frazil.model.arrow import TRAVEL
-from frazil.model.change import REPORT_EPOCH, Op, SplitReport
+from frazil.model.change import REPORT_EPOCH, CaptureReport, Op, Report, SplitReport
 from frazil.model.files import Message
 from frazil.model.position import BatchNumber, Hlc, Position
 from frazil.workers.crossing import unpacked
@@ -32,6 +33,7 @@ OUTPUT_DDL = "kind int, message binary"
 KIND_MESSAGE = 0
 KIND_REPORT = 1
 KIND_ERROR = 2
+KIND_CAPTURED = 3
 
 PositionOf = Callable[[int, int], Position]
 PositionText = Callable[[pa.Array, pa.Array], pa.Array]
@@ -87,29 +89,45 @@ def error_row(table: int, split: str, packed_error: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row], schema=TRAVEL)
 
 
+def capture_json(report: CaptureReport) -> bytes:
+    facts = {"table": report.table, "keys": report.keys, "rows": report.rows, "columns": report.columns}
+    return json.dumps(facts).encode()
+
+
 def output_batch(
-    messages: Sequence[Message] = (), reports: Sequence[bytes] = (), errors: Sequence[bytes] = ()
+    messages: Sequence[Message] = (),
+    reports: Sequence[bytes] = (),
+    errors: Sequence[bytes] = (),
+    captured: Sequence[CaptureReport] = (),
 ) -> pa.RecordBatch:
-    """OUTPUT rows: the messages in their order, then the reports, then errors."""
-    kinds = [KIND_MESSAGE] * len(messages) + [KIND_REPORT] * len(reports) + [KIND_ERROR] * len(errors)
-    bodies = [*(wire.encode(message) for message in messages), *reports, *errors]
+    """OUTPUT rows: the messages in their order, then the reports, then errors, then what went to quarantine."""
+    parts = (
+        (KIND_MESSAGE, [wire.encode(message) for message in messages]),
+        (KIND_REPORT, reports),
+        (KIND_ERROR, errors),
+        (KIND_CAPTURED, [capture_json(report) for report in captured]),
+    )
+    kinds = [kind for kind, bodies in parts for _ in bodies]
+    bodies = [body for _, bodies in parts for body in bodies]
     return pa.record_batch([pa.array(kinds, pa.int32()), pa.array(bodies, pa.binary())], schema=OUTPUT)
 
 
-def read_output(rows: Iterable[Any], position_of: PositionOf) -> tuple[list[Message], list[SplitReport]]:
+def read_output(rows: Iterable[Any], position_of: PositionOf) -> tuple[list[Message], list[Report]]:
     """Messages and reports of (kind, bytes) rows, each in the order given.
 
     Raises the error that a task answered with, `wire.BadMessage` for bytes of another version, ValueError for a
     kind nobody writes.
     """
     messages: list[Message] = []
-    reports: list[SplitReport] = []
+    reports: list[Report] = []
     errors: list[FrazilError] = []
     for kind, body in rows:
         if kind == KIND_MESSAGE:
             messages.append(wire.decode(bytes(body)))
         elif kind == KIND_REPORT:
             reports.append(_report(json.loads(bytes(body)), position_of))
+        elif kind == KIND_CAPTURED:
+            reports.append(_captured(json.loads(bytes(body))))
         elif kind == KIND_ERROR:
             errors.append(unpacked(bytes(body)))
         else:
@@ -129,3 +147,8 @@ def _report(facts: dict[str, Any], position_of: PositionOf) -> SplitReport:
         dropped=facts["dropped"],
         newest=None if newest is None else position_of(newest[0], newest[1]),
     )
+
+
+def _captured(facts: dict[str, Any]) -> CaptureReport:
+    keys = {key: (major, minor) for key, (major, minor) in facts["keys"].items()}
+    return CaptureReport(facts["table"], keys, facts["rows"], tuple(facts["columns"]))

@@ -1,23 +1,28 @@
 """Writes the files of one table and epoch in one task.
 
     mode          an upsert                              a delete
+    vectors       data row                               its key, for the lookup that comes before the commit
     equality      data row + delete of its key           delete of its key
       (no deletes) data row                              nothing: the table is empty
     append-only   data row, _op, _position               key columns, _op, _position
 
 A net change deletes every older row of its key and adds at most one new one. The delete is made of the key columns
 of the very row that is added, so that no difference of spelling can leave two rows of one key behind (H2, H51).
+Data rows go to files of their partitions. Deletes by key do not: the older row may lie in another partition than the
+newer one, so they are written under an unpartitioned spec, which reaches all of them (H1).
 Two entry points share this core: travelling changes and DataFrames of typed columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from frazil.model.columns import Field
+from frazil.errors import ConfigError
 from frazil.model.files import FileClosed, Kind
 from frazil.model.names import data_path, equality_delete_path
 from frazil.model.write import (
@@ -31,6 +36,9 @@ from frazil.model.write import (
 )
 from frazil.workers.binding import Binding, key_fields
 from frazil.workers.parquet import ClosedFile, RollingWriter
+from frazil.workers.partitioned import PartitionedWriter
+from frazil.workers.sorting import sorter
+from frazil.workers.transforms import bind_spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,23 +57,34 @@ class Place:
 
 
 class TableEpochWriter:
-    """Takes the net changes of one table and epoch, batch by batch, and reports the files at the end."""
+    """Takes the net changes of one table and epoch, batch by batch, and reports the files at the end.
+
+    Raises ConfigError, before anything is written, for a key, a partition field or a sort column that cannot be.
+    """
 
     def __init__(self, task: TableTask, target: EpochTarget, place: Place, ignored: Collection[str] = ()) -> None:
         keys = key_fields(task.table, task.schema, task.key)
+        if task.mode.needs_key and task.delete_spec.partitions:
+            raise ConfigError(
+                f"{task.table} has no unpartitioned spec, which deletes by key need to reach every partition",
+                hint=f"Start the pipeline again: it adds one to {task.table} without changing its partitioning.",
+                table=task.table.text,
+            )
         self._task = task
         self._target = target
         self._place = place
         self._rows = Binding(task.table, task.schema.fields, task.key, ignored)
         self._keys = Binding(task.table, keys, task.key, ignored)
         self._equality_ids = tuple(field.id for field in keys)
-        self._data = self._writer(task.schema.fields, data_path)
-        self._deletes = self._writer(keys, equality_delete_path)
+        self._sort = sorter(task.table, task.schema, task.sort)
+        self._sequence = itertools.count()
+        self._data = PartitionedWriter(bind_spec(task.table, task.schema, task.spec), self._data_writer)
+        self._deletes = RollingWriter(keys, self._delete_path, place.parquet, place.storage)
 
     @property
     def drops_deletes(self) -> bool:
         """Whether a delete leaves no trace here, so that nobody needs to decode its key."""
-        return self._task.mode is DeleteMode.EQUALITY and not self._target.deletes
+        return not self.keeps_log and not self._target.deletes
 
     @property
     def keeps_log(self) -> bool:
@@ -82,7 +101,7 @@ class TableEpochWriter:
             return
         bound = self._rows.bind(rows)
         self._data.write(bound)
-        if self._target.deletes:
+        if self._task.mode is DeleteMode.EQUALITY and self._target.deletes:
             self._deletes.write(bound.select(list(self._task.key)))
 
     def deletes(self, keys: pa.RecordBatch, positions: pa.Array | None = None) -> None:
@@ -92,10 +111,15 @@ class TableEpochWriter:
         elif self._target.deletes:
             self._deletes.write(self._keys.bind(keys))
 
+    def log(self, rows: pa.RecordBatch) -> None:
+        """Rows of a changelog that bring its own columns with them. Raises like `upserts`."""
+        self._data.write(self._rows.bind(rows))
+
     def close(self) -> tuple[FileClosed, ...]:
         """Completes the files: data first, then deletes. None at all if nothing had to be written."""
-        data = [self._message(file, Kind.DATA) for file in self._data.close()]
-        deletes = [self._message(file, Kind.EQUALITY_DELETE) for file in self._deletes.close()]
+        data = [self._message(closed.file, Kind.DATA, closed.partition) for closed in self._data.close()]
+        nowhere = (None,) * len(self._task.delete_spec.fields)
+        deletes = [self._message(file, Kind.EQUALITY_DELETE, nowhere) for file in self._deletes.close()]
         return (*data, *deletes)
 
     def abandon(self) -> None:
@@ -103,15 +127,21 @@ class TableEpochWriter:
         self._data.abandon()
         self._deletes.abandon()
 
-    def _writer(self, fields: Sequence[Field], path: Callable[[str, int, str, int], str]) -> RollingWriter:
-        place, prefix = self._place, self._target.prefix
+    def _data_writer(self) -> RollingWriter:
+        """For one more partition; the files of all of them are counted together, so that no two have one name."""
+        place = self._place
+        bloom = self._task.key if place.parquet.bloom_filter else ()
+        fields = self._task.schema.fields
+        return RollingWriter(fields, self._data_path, place.parquet, place.storage, sort=self._sort, bloom=bloom)
 
-        def path_of(sequence: int) -> str:
-            return path(prefix, place.shard, place.attempt, sequence)
+    def _data_path(self, _number_in_partition: int) -> str:
+        return data_path(self._target.prefix, self._place.shard, self._place.attempt, next(self._sequence))
 
-        return RollingWriter(fields, path_of, place.parquet, place.storage)
+    def _delete_path(self, number: int) -> str:
+        return equality_delete_path(self._target.prefix, self._place.shard, self._place.attempt, number)
 
-    def _message(self, file: ClosedFile, kind: Kind) -> FileClosed:
+    def _message(self, file: ClosedFile, kind: Kind, partition: tuple[Any, ...]) -> FileClosed:
+        sorted_as_a_whole = kind is Kind.DATA and self._sort is not None and len(file.split_offsets) == 1
         return FileClosed(
             table=self._task.table,
             epoch=self._target.epoch,
@@ -123,10 +153,12 @@ class TableEpochWriter:
             kind=kind,
             records=file.records,
             size=file.size,
+            partition=partition,
             metrics=file.metrics,
             equality_ids=self._equality_ids if kind is Kind.EQUALITY_DELETE else (),
             split_offsets=file.split_offsets,
             digest=file.digest,
+            sort_order_id=self._task.sort_order_id if sorted_as_a_whole else None,
         )
 
 

@@ -24,8 +24,9 @@ from frazil.model.columns import DOUBLE, FLOAT, INT, LONG, STRING, Decimal, List
 from frazil.model.commit import Accepted, Conflicted, Refused
 from frazil.model.ledger import Fence, TableHead
 from frazil.model.names import JobId, TableName
+from frazil.model.partitions import parse_partition
 from frazil.model.position import Hlc
-from frazil.model.write import DeleteMode, TableOptions
+from frazil.model.write import DeleteMode, SortField, TableOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 T = TypeVar("T")
@@ -105,6 +106,25 @@ def test_a_created_table_has_its_key_as_identifier_and_bounded_metadata(home: Ca
     assert made.properties["write.parquet.compression-codec"] == "zstd"
 
 
+def test_a_partitioned_table_starts_unpartitioned_so_that_deletes_can_reach_all_of_it(
+    home: Catalog, namespace: str
+) -> None:
+    """H1."""
+    tables, name = Tables(home), TableName((namespace,), "cut")
+    by_name = TableOptions(
+        mode=DeleteMode.EQUALITY,
+        partition=(parse_partition("bucket(4, id)"), parse_partition("name")),
+        sort=(SortField("name"),),
+    )
+    made = tables.create(name, shape(), by_name)
+    assert [(spec.spec_id, len(spec.fields)) for spec in made.specs] == [(0, 0), (1, 2)]
+    assert (made.spec.spec_id, made.delete_spec.spec_id) == (1, 0)
+    assert made.sort == (SortField("name"),)
+    grown = tables.ensure(name, shape(), TableOptions(mode=DeleteMode.EQUALITY, partition=by_name.partition[1:]))
+    assert ([field.name for field in grown.spec.fields], grown.delete_spec.spec_id) == (["name"], 0)
+    assert tables.ensure(name, shape(), TableOptions(mode=DeleteMode.EQUALITY)) == grown
+
+
 def test_creating_a_table_that_exists_loads_it(home: Catalog, people: LoadedTable) -> None:
     again = Tables(home).create(
         people.name, shape(column("more")), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
@@ -112,11 +132,12 @@ def test_creating_a_table_that_exists_loads_it(home: Catalog, people: LoadedTabl
     assert again == people
 
 
-def test_a_changelog_has_two_columns_more_and_no_identifier(home: Catalog, namespace: str) -> None:
+def test_a_changelog_has_three_columns_more_and_no_identifier(home: Catalog, namespace: str) -> None:
     made = Tables(home).create(
         TableName((namespace,), "log"), shape(), TableOptions(mode=DeleteMode.APPEND_ONLY, format_version=2)
     )
-    assert [field.name for field in made.schema] == ["id", "name", "_op", "_position"]
+    assert [field.name for field in made.schema] == ["id", "name", "_op", "_position", "_before"]
+    assert str(made.schema.fields[-1].type) == "struct<id: long, name: string>"
     assert made.schema.identifiers == ()
 
 

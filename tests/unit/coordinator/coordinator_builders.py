@@ -16,6 +16,7 @@ from frazil.model.epoch import Frontier
 from frazil.model.files import FileClosed, Kind
 from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
 from frazil.model.names import JobId, TableName, batch_id
+from frazil.model.ports import Located
 from frazil.model.position import Hlc
 
 JOB = JobId("shop")
@@ -108,10 +109,12 @@ def intent(
     me: Coordinator | None = None,
     uuid: str = "uuid-1",
     requires_empty: bool = False,
+    vectors: bool = False,
 ) -> Intent:
     files = [file(epoch=upper)] if files is None else files
     below = None if lower is None else at(lower)
-    return make_intent(me or coordinator(), ORDERS, uuid, below, Frontier(at(upper), "notes"), files, requires_empty)
+    frontier = Frontier(at(upper), "notes")
+    return make_intent(me or coordinator(), ORDERS, uuid, below, frontier, files, requires_empty, vectors=vectors)
 
 
 class ScriptedLake:
@@ -128,6 +131,18 @@ class ScriptedLake:
 
     def commit(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
         self.commits.append((head, plan))
+        return _next(self.answers)
+
+
+class ScriptedLocator:
+    """Answers in order, and writes down on which head it was asked and whether by equality."""
+
+    def __init__(self, answers: Sequence[Located | Exception]) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[TableHead, bool]] = []
+
+    def locate(self, files: Sequence[FileClosed], head: TableHead, *, by_equality: bool) -> Located:
+        self.asked.append((head, by_equality))
         return _next(self.answers)
 
 

@@ -35,9 +35,11 @@ from frazil.model.position import BatchNumber
 
 def test_an_epoch_that_continues_the_frontier_is_committed_on_exactly_that_head() -> None:
     seen = head(FOREIGN, entry(5))
-    assert advance(NeedHead(), seen, intent(5, 10)) == Committing(1, seen)
+    mine = intent(5, 10)
+    assert advance(NeedHead(), seen, mine) == Committing(1, seen, mine.plan)
     empty = head()
-    assert advance(NeedHead(), empty, intent(None, 10)) == Committing(1, empty)
+    first = intent(None, 10)
+    assert advance(NeedHead(), empty, first) == Committing(1, empty, first.plan)
 
 
 @pytest.mark.parametrize("published", [10, 12])
@@ -104,7 +106,8 @@ def test_another_coordinators_entry_fences_this_one(fence: Fence) -> None:
 
 def test_a_newer_coordinator_goes_on_from_an_older_ones_entry() -> None:
     seen = head(entry(5, fence=Fence(1, BOB)))
-    assert advance(NeedHead(), seen, intent(5, 10, me=coordinator(2, ALICE))) == Committing(1, seen)
+    mine = intent(5, 10, me=coordinator(2, ALICE))
+    assert advance(NeedHead(), seen, mine) == Committing(1, seen, mine.plan)
 
 
 def test_another_source_stops_the_epoch() -> None:
@@ -134,14 +137,14 @@ def test_an_own_first_epoch_whose_answer_was_lost_is_recognised_in_the_no_longer
 
 
 def test_an_accepted_commit_is_published() -> None:
-    assert advance(Committing(1, head()), Accepted(77), intent()) == Published(77)
+    assert advance(Committing(1, head(), intent().plan), Accepted(77), intent()) == Published(77)
 
 
 @pytest.mark.parametrize("answer", [Conflicted("409"), Unknown("timeout")])
 def test_conflict_and_unknown_both_look_again(answer: Conflicted | Unknown) -> None:
     """H6, H43: a 409 may have landed as well."""
-    assert advance(Committing(1, head()), answer, intent()) == NeedHead(2, in_doubt=True)
-    state = advance(Committing(ATTEMPTS_MAX, head()), answer, intent())
+    assert advance(Committing(1, head(), intent().plan), answer, intent()) == NeedHead(2, in_doubt=True)
+    state = advance(Committing(ATTEMPTS_MAX, head(), intent().plan), answer, intent())
     assert state == GaveUp(ATTEMPTS_MAX, True, answer.reason)
     assert isinstance(failure(state, intent()), errors.OutcomeUnknown)
 
@@ -158,11 +161,11 @@ def test_an_unavailable_head_is_looked_for_again_and_changes_no_doubt() -> None:
 def test_doubt_survives_a_second_commit() -> None:
     seen = head()
     state = advance(NeedHead(2, in_doubt=True), seen, intent())
-    assert state == Committing(2, seen, in_doubt=True)
+    assert state == Committing(2, seen, intent().plan, in_doubt=True)
 
 
 def test_a_refusal_stops_the_epoch() -> None:
-    state = advance(Committing(1, head()), Refused("403", "ask for rights"), intent())
+    state = advance(Committing(1, head(), intent().plan), Refused("403", "ask for rights"), intent())
     assert isinstance(state, Stopped)
     assert isinstance(state.error, errors.CatalogRefused)
     assert state.error.hint == "ask for rights"

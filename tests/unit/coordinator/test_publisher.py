@@ -63,7 +63,7 @@ def test_a_table_that_is_gone_stops_the_epoch() -> None:
 
 def test_asked_to_stop_it_gives_up_waiting_and_keeps_the_doubt() -> None:
     lake = ScriptedLake([head()], [Unknown("timeout")])
-    outcome = publish(intent(), lake, StillClock(stops=True), Notebook(), Event())
+    outcome = publish(intent(), lake, StillClock(stops=True), Notebook(), stop=Event())
     assert outcome == GaveUp(1, True, "asked to stop")
 
 

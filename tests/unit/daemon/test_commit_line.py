@@ -86,3 +86,25 @@ def test_closing_finishes_what_was_submitted() -> None:
     commits.submit([["a1"], ["b1"], ["c1"]])  # type: ignore[list-item]
     commits.close()
     assert sorted(recorder.published) == ["a1", "b1", "c1"]
+
+
+def test_mirrors_are_committed_after_all_of_their_companions() -> None:
+    gate = threading.Event()
+    recorder = Recorder(gate=gate)
+    commits = line(recorder)
+    commits.submit([["mirror1", "mirror2"]], first=[["log1", "log2"], ["quarantine1"]])  # type: ignore[list-item]
+    gate.set()
+    commits.drain()
+    commits.close()
+    assert recorder.published[-2:] == ["mirror1", "mirror2"]
+
+
+def test_a_mirror_is_not_committed_if_a_companion_failed() -> None:
+    """Its frontier would say that the companion has what it has not."""
+    recorder = Recorder(failing={"log1"})
+    commits = line(recorder)
+    commits.submit([["mirror1"]], first=[["log1"], ["quarantine1"]])  # type: ignore[list-item]
+    with pytest.raises(RuntimeError, match="log1 failed"):
+        commits.drain()
+    commits.close()
+    assert recorder.published == ["quarantine1"]

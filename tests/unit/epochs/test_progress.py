@@ -137,3 +137,19 @@ def test_a_first_change_that_is_not_published_holds_back() -> None:
     assert touched.read == at(30)
     assert Progress().read_through(at(20)).settled is None
     assert touched.handed_over(upto(30)).landed(at(30)).settled == at(30)
+
+
+def test_a_table_beside_another_takes_what_lies_beyond_both_frontiers() -> None:
+    """A companion without a ledger begins at its mirror's frontier; one that is ahead of it goes on from its own."""
+    assert Progress(begins=at(5)).takes_after == at(5)
+    assert Progress(published=Frontier(at(3)), begins=at(5)).takes_after == at(5)
+    assert Progress(published=Frontier(at(7)), begins=at(5)).takes_after == at(7)
+    assert Progress(published=Frontier(at(3))).takes_after == at(3)
+    assert Progress().takes_after is None
+    assert Progress(begins=at(5)).tip_position is None, "its own ledger still begins with nothing"
+
+
+def test_an_epoch_of_a_companion_is_published_by_its_mirror_too() -> None:
+    window = Window((at(1), at(2), at(3)))
+    assert epochs_to_publish(window, {at(3)}, None, False, companions={at(1)}) == (at(1), at(3))
+    assert epochs_to_publish(window, (), at(1), False, companions={at(1), at(2)}) == (at(2),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from frazil.errors import BadInput, ConfigError, DoesNotFit, FrazilError, UnknownColumn
 from frazil.model.columns import TableShape
-from frazil.sources.cockroachdb.decode import DecodedTable, FeedDecoder, exact_columns
+from frazil.sources.cockroachdb.casts import TakeExactRoad
+from frazil.sources.cockroachdb.decode import DecodedTable, FeedDecoder, exact_columns, fast_columns
 from frazil.sources.cockroachdb.exact import loads, quote
 from frazil.sources.cockroachdb.keys import KeyRule
-from frazil.sources.cockroachdb.vectors import TakeExactRoad, columns_of, plan
+from frazil.sources.cockroachdb.types import Family, TypeRules, column, parse_source_type
 
 digits = st.text("0123456789", min_size=1, max_size=40)
 numbers = st.one_of(
@@ -67,6 +68,21 @@ strings = st.one_of(
 values = st.one_of(
     st.just("null"), st.sampled_from(["true", "false"]), json_numbers, strings.map(quote), st.just("[1]"), st.just("{}")
 )
+json_texts = st.recursive(
+    st.one_of(st.sampled_from(["null", "true", "false", "NaN", '"\\ud83d\\ude00"', '"\\ud83d"', '"\\/"']), json_numbers)
+    | strings.map(quote),
+    lambda inner: st.one_of(
+        st.builds(
+            lambda items, gap: f"[{gap.join(items)}]", st.lists(inner, max_size=3), st.sampled_from([", ", ",", " , "])
+        ),
+        st.builds(
+            lambda items, gap: "{" + ", ".join(f"{name}{gap}{value}" for name, value in items) + "}",
+            st.lists(st.tuples(st.sampled_from(["a", "b", 'q"', "\\", "é", "k"]).map(quote), inner), max_size=3),
+            st.sampled_from([": ", ": ", ":", " : "]),
+        ),
+    ),
+    max_leaves=6,
+)
 TYPES = [
     "INT8",
     "INT4",
@@ -84,6 +100,18 @@ TYPES = [
     "DECIMAL(38,10)",
     "DECIMAL(38,38)",
     "DECIMAL(5,0)",
+    "DECIMAL",
+    "JSONB",
+    "GEOMETRY",
+    "VECTOR",
+    "INT4[]",
+    "STRING[]",
+    "BOOL[]",
+    "FLOAT4[]",
+    "DECIMAL(12,2)[]",
+    "DECIMAL[]",
+    "UUID[]",
+    "TIMESTAMPTZ[]",
 ]
 
 
@@ -109,20 +137,25 @@ def same(left: pa.Array, right: pa.Array) -> bool:
 @settings(max_examples=150, deadline=None)
 def test_what_the_fast_road_returns_the_exact_road_returns(type_name: str, data: st.DataObject) -> None:
     """H29, H39."""
-    fitting = {
+    fitting_of = {
         "BOOL": st.sampled_from(["true", "false"]),
         "STRING": strings.map(quote),
         "UUID": st.uuids().map(lambda u: quote(str(u))),
         "BYTES": st.binary(max_size=9).map(lambda b: quote("\\x" + b.hex())),
-    }.get(type_name, json_numbers if type_name[:3] in ("INT", "FLO", "DEC") else stamps.map(quote))
+        "JSONB": json_texts,
+        "GEOMETRY": json_texts,
+        "VECTOR": st.lists(json_numbers, max_size=3).map(lambda parts: quote(f"[{','.join(parts)}]")),
+    }
+    by_prefix = json_numbers if type_name[:3] in ("INT", "FLO", "DEC") else stamps.map(quote)
+    fitting = fitting_of.get(type_name.removesuffix("[]"), by_prefix)
+    if type_name.endswith("[]"):
+        fitting = st.lists(st.one_of(fitting, fitting, st.just("null")), max_size=3).map(lambda i: f"[{', '.join(i)}]")
     cells = data.draw(st.lists(st.one_of(fitting, fitting, values), min_size=1, max_size=4))
     known = table(type_name)
     keys = pa.array(["[1]"] * len(cells))
     payloads = pa.array([f'{{"k": 1, "v": {cell}}}'.encode() for cell in cells], pa.binary())
-    steps = plan(known.shape.columns)
-    assert steps is not None
     try:
-        fast = columns_of(payloads, known.shape.columns, steps)
+        fast = fast_columns(known, known.shape.columns, payloads)
     except TakeExactRoad:
         return
     exact = exact_columns(known, known.shape.columns, keys, payloads)
@@ -143,14 +176,23 @@ def test_what_the_fast_road_returns_the_exact_road_returns(type_name: str, data:
         ("TIMESTAMPTZ", '"2014-05-28T12:22:35Z"'),
         ("TIME", '"03:04:05.5"'),
         ("DECIMAL(12,2)", "22.30"),
+        ("DECIMAL(20,10)", "0E-10"),
+        ("FLOAT8", '"NaN"'),
+        ("DECIMAL", "1E+30"),
+        ("JSONB", '{"a": [1.50, "x\\n", {}], "b": null}'),
+        ("JSONB", '{"a":"\\u00e9"}'),
+        ("GEOMETRY", '{"coordinates": [1, 2], "type": "Point"}'),
+        ("INT8[]", "[1, null, -3]"),
+        ("STRING[]", '["x", null, ""]'),
+        ("BOOL[]", "[true, null]"),
+        ("DECIMAL(12,2)[]", "[1.5, null]"),
+        ("VECTOR(3)", '"[1,0.1,-2]"'),
     ],
 )
 def test_ordinary_values_do_take_the_fast_road(type_name: str, value: str) -> None:
-    columns = table(type_name).shape.columns
-    steps = plan(columns)
-    assert steps is not None
+    known = table(type_name)
     payloads = pa.array([f'{{"k": 1, "v": {value}}}'.encode(), b'{"k": 1, "v": null}'], pa.binary())
-    found = columns_of(payloads, columns, steps)
+    found = fast_columns(known, known.shape.columns, payloads)
     assert found[1].null_count == 1
 
 
@@ -200,6 +242,49 @@ def test_ordinary_values_do_take_the_fast_road(type_name: str, value: str) -> No
 def test_values_are_exact(type_name: str, text: str, expected: Any) -> None:
     """H39."""
     assert decode_one(type_name, text) == expected
+
+
+def test_a_time_is_iceberg_time_if_the_rules_say_so() -> None:
+    rules = TypeRules(time_as="time")
+    columns = (
+        column("k", "INT8", "configuration"),
+        *(column(n, t, "configuration", rules=rules) for n, t in (("v", "TIME"), ("w", "TIME[]"))),
+    )
+    its_shape = TableShape(columns, ("k",), "configuration")
+    assert [str(known.type) for known in its_shape.columns] == ["long", "time", "list<time>"]
+    (row,) = decode_rows(its_shape, ("[1]", '{"k": 1, "v": "23:59:59.999999", "w": ["00:00:00", null]}'))
+    assert row == {"k": 1, "v": time(23, 59, 59, 999999), "w": [time(0), None]}
+    with pytest.raises(DoesNotFit, match="24:00:00"):
+        decode_rows(its_shape, ("[1]", '{"k": 1, "v": "24:00:00"}'))
+
+
+def test_a_variant_is_refused_with_the_reason() -> None:
+    with pytest.raises(ConfigError, match="PyArrow has no variant type"):
+        TypeRules(json_as="variant")
+
+
+@pytest.mark.parametrize(
+    ("source_type", "iceberg_type", "family"),
+    [
+        ("FLOAT(24)", "float", Family.FLOAT),
+        ("FLOAT(53)", "double", Family.FLOAT),
+        ("VECTOR(3)", "list<float>", Family.VECTOR),
+        ("CITEXT", "string", Family.COLLATED),
+        ("STRING[] COLLATE en", "list<string>", Family.ARRAY),
+        ("STRING COLLATE en_US[]", "list<string>", Family.ARRAY),
+        ("TIME(3)", "long", Family.TIME),
+    ],
+)
+def test_a_type_is_known_by_its_text(source_type: str, iceberg_type: str, family: Family) -> None:
+    known = parse_source_type(source_type)
+    assert (str(known.type), known.family) == (iceberg_type, family)
+
+
+def test_a_row_may_lack_its_key_column_but_not_say_that_it_is_null() -> None:
+    """H20."""
+    assert decode_rows(shape(), ("[1]", '{"b": "\\"a\\": null"}')) == [{"a": 1, "b": '"a": null'}]
+    with pytest.raises(BadInput, match="key column a is NULL"):
+        decode_rows(shape(), ("[1]", '{"a": null}'))
 
 
 def test_nan_is_a_float() -> None:
@@ -360,7 +445,10 @@ def test_keys_of_several_columns_decode_to_what_was_spelled(rows: list[tuple[Any
     assert found == [{"i": i, "s": s, "u": u.bytes} for i, s, u in rows]
 
 
-@pytest.mark.parametrize("type_name", ["FLOAT8", "FLOAT4", "JSONB", "INT8[]", "STRING COLLATE en", "GEOMETRY"])
+@pytest.mark.parametrize(
+    "type_name",
+    ["FLOAT8", "FLOAT4", "JSONB", "INT8[]", "VECTOR(3)", "STRING COLLATE en-u-ks-level2", "CITEXT", "GEOMETRY"],
+)
 def test_a_key_that_cannot_identify_rows_is_refused(type_name: str) -> None:
     """H21, and collations of H51."""
     with pytest.raises(ConfigError, match="cannot be part of the key") as caught:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from frazil.errors import BadInput, ConfigError
 from frazil.model.columns import LONG, STRING, Decimal, Field, Schema, TableShape
 from frazil.model.epoch import Window
+from frazil.model.remembered import KnownTable, Remembered
 from frazil.sources.cockroachdb.describe import SqlColumn, from_sql, in_one_schema, split_topic
 from frazil.sources.cockroachdb.exact import Number, loads
 from frazil.sources.cockroachdb.profile import ColumnProfile, Profile, merged, of_value, profile_split
@@ -31,6 +32,11 @@ def shapes_of(feed: Feed, targets: Any = None, look: bool = False, **kwargs: Any
     window = Window(source.poll()[-1:])
     splits = source.splits(window, {}, {table: i for i, table in enumerate(tables)})
     return dict(source.shapes(splits, targets, look=look))
+
+
+def known(*fields: Field, memory: Mapping[int, Remembered] | None = None) -> KnownTable:
+    """A target table keyed by its first field."""
+    return KnownTable(Schema(0, fields, (fields[0].id,)), memory or {})
 
 
 def types(found: TableShape) -> dict[str, str]:
@@ -134,9 +140,7 @@ def test_deletes_alone_tell_no_shape(tmp_path: Path) -> None:
 def test_each_column_is_known_from_the_first_place_that_knows(tmp_path: Path) -> None:
     feed = feed_of(tmp_path, [upsert([1], at(0), a=1, b="x", c="y", d="z")])
     sql = from_sql([SqlColumn("public", "a", "INT4", False), SqlColumn("public", "b", "STRING")], ["a"])
-    target = Schema(
-        0, (Field(1, "a", LONG), Field(2, "c", STRING, doc="UUID"), Field(3, "d", STRING, doc="ENUM")), (1,)
-    )
+    target = known(Field(1, "a", LONG), Field(2, "c", STRING, doc="UUID"), Field(3, "d", STRING, doc="ENUM"))
     pinned = {"t": TableSettings(pinned=Pinned(columns={"b": "VARCHAR(5)"}))}
     found = shapes_of(feed, {"t": target}, look=True, tables=pinned, describe=lambda _: sql)["t"]
     assert {column.name: (column.source_type, column.origin) for column in found.columns} == {
@@ -156,7 +160,7 @@ def test_a_pinned_table_is_not_looked_at(tmp_path: Path) -> None:
 
 def test_looking_finds_columns_that_nobody_announced(tmp_path: Path) -> None:
     feed = feed_of(tmp_path, [upsert([1], at(0), a=1, new=True)])
-    target = Schema(0, (Field(1, "a", LONG),), (1,))
+    target = known(Field(1, "a", LONG))
     assert types(shapes_of(feed, {"t": target})["t"]) == {"a": "INT8"}
     assert types(shapes_of(feed, {"t": target}, look=True)["t"]) == {"a": "INT8", "new": "BOOL"}
 
@@ -227,7 +231,7 @@ def test_topics_name_schema_and_table(topic: str, expected: tuple[str | None, st
 
 def test_a_target_without_docs_stands_for_plain_types() -> None:
     target = Schema(0, (Field(1, "a", LONG), Field(2, "d", Decimal(9, 2)), Field(3, "s", STRING, doc="a note")), ())
-    found = from_target(target)
+    found = from_target(KnownTable(target))
     assert [column.source_type for column in found.columns] == ["INT8", "DECIMAL(9,2)", "STRING"]
     assert found.key == ()
 

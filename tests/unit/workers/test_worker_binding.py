@@ -12,9 +12,9 @@ import pytest
 
 from frazil.errors import BadInput, ConfigError, DoesNotFit, UnknownColumn
 from frazil.model import columns as c
-from frazil.model.columns import Field, ListOf, Schema
+from frazil.model.columns import Field, ListOf, MapOf, Schema, StructOf
 from frazil.model.names import TableName
-from frazil.workers.arrow_types import arrow_schema, arrow_type
+from frazil.workers.arrow_types import arrow_schema, arrow_type, leaves
 from frazil.workers.binding import Binding, key_fields
 
 TABLE = TableName.parse("shop.orders")
@@ -35,6 +35,90 @@ def test_every_field_and_list_element_carries_its_id() -> None:
     assert ids == [b"1", b"2", b"3"]
     assert tags.type.value_type.value_field.metadata[b"PARQUET:field_id"] == b"4"
     assert not schema.field("id").nullable
+
+
+POINT = StructOf((Field(3, "x", c.LONG), Field(4, "id", c.UUID), Field(5, "tags", ListOf(c.STRING, 6))))
+POINTS = ListOf(POINT, 2)
+BY_NAME = MapOf(c.STRING, POINT, 8, 9)
+
+
+def test_ids_lie_at_every_level_of_a_nested_type() -> None:
+    """H30."""
+    schema = arrow_schema([Field(1, "points", POINTS), Field(7, "by_name", BY_NAME)])
+
+    def ids(field: pa.Field) -> list[int]:
+        own = [int(field.metadata[b"PARQUET:field_id"])]
+        return own + [
+            i for n in range(field.type.num_fields) for i in ids(field.type.field(n)) if n or not is_map(field)
+        ]
+
+    def is_map(field: pa.Field) -> bool:
+        return bool(pa.types.is_map(field.type))
+
+    assert ids(schema.field("points")) == [1, 2, 3, 4, 5, 6]
+    named = schema.field("by_name").type
+    assert [f.metadata[b"PARQUET:field_id"] for f in (named.key_field, named.item_field)] == [b"8", b"9"]
+    assert named.item_type.field("x").metadata[b"PARQUET:field_id"] == b"3"
+
+
+def test_leaves_are_named_as_parquet_names_them() -> None:
+    found = [(leaf.path, leaf.id, leaf.repeated) for leaf in leaves(Field(7, "by_name", BY_NAME))]
+    assert found == [
+        ("by_name.key_value.key", 8, True),
+        ("by_name.key_value.value.x", 3, True),
+        ("by_name.key_value.value.id", 4, True),
+        ("by_name.key_value.value.tags.list.element", 6, True),
+    ]
+    assert next((leaf.path, leaf.repeated) for leaf in leaves(Field(2, "p", POINT))) == ("p.x", False)
+
+
+def test_structs_bind_by_name_at_each_level_and_missing_fields_are_null() -> None:
+    """H30: another order, a narrower integer, a uuid as text, and a field the source does not have yet."""
+    given = pa.array(
+        [[{"id": str(Uuid(int=5)), "x": 1}, None], None, []],
+        pa.list_(pa.struct([("id", pa.string()), ("x", pa.int32())])),
+    )
+    assert bound(POINTS, given) == [[{"x": 1, "id": Uuid(int=5), "tags": None}, None], None, []]
+
+
+def test_maps_bind_their_values_by_name() -> None:
+    given = pa.array([[("a", {"x": 1})], None, []], pa.map_(pa.string(), pa.struct([("x", pa.int32())])))
+    expected = [[("a", {"x": 1, "id": None, "tags": None})], None, []]
+    assert bound(BY_NAME, given) == expected
+    assert bound(BY_NAME, given.slice(1)) == expected[1:]
+    assert bound(BY_NAME, pa.nulls(2)) == [None, None]
+
+
+def test_a_slice_of_structs_keeps_its_rows() -> None:
+    given = pa.array([{"x": 1}, None, {"x": 3}], pa.struct([("x", pa.int64())])).slice(1)
+    assert bound(POINT, given) == [None, {"x": 3, "id": None, "tags": None}]
+
+
+@pytest.mark.parametrize(
+    ("type_", "given", "path"),
+    [
+        (POINT, pa.array([{"x": 1, "y": 2}]), "x.y"),
+        (POINTS, pa.array([[{"z": 2}]]), "x.element.z"),
+        (BY_NAME, pa.array([[("a", {"w": 1})]], pa.map_(pa.string(), pa.struct([("w", pa.int64())]))), "x.value.w"),
+    ],
+    ids=str,
+)
+def test_a_nested_field_the_table_lacks_is_named_by_its_path(type_: c.Type, given: pa.Array, path: str) -> None:
+    with pytest.raises(UnknownColumn) as caught:
+        bound(type_, given)
+    assert caught.value.facts["columns"] == [path]
+
+
+def test_a_table_of_others_may_require_a_nested_field() -> None:
+    demanding = StructOf((Field(2, "x", c.LONG, True),))
+    assert bound(demanding, pa.array([{"x": 1}, None])) == [{"x": 1}, None]
+    with pytest.raises(DoesNotFit, match="'x' is null"):
+        bound(demanding, pa.array([{"x": None}], pa.struct([("x", pa.int64())])))
+
+
+def test_a_variant_is_refused_in_words() -> None:
+    with pytest.raises(ConfigError, match="variant"):
+        arrow_type(c.VARIANT)
 
 
 def test_a_field_without_an_id_is_refused() -> None:
@@ -109,6 +193,10 @@ def test_a_type_that_loses_nothing_is_taken(type_: c.Type, given: pa.Array, expe
         (c.UUID, pa.array([" " * 2 + "0" * 30])),
         (ListOf(c.LONG, 2, element_required=True), pa.array([[None, 1]])),
         (ListOf(c.INT, 2), pa.array([[1 << 40]])),
+        (StructOf((Field(2, "y", c.INT),)), pa.array([{"y": 1 << 40}])),
+        (StructOf((Field(2, "y", c.LONG),)), pa.array([{"y": "1"}])),
+        (MapOf(c.STRING, c.FLOAT, 2, 3), pa.array([[("a", 0.1)]], pa.map_(pa.string(), pa.float64()))),
+        (MapOf(c.STRING, c.LONG, 2, 3), pa.array([{"y": 1}])),
     ],
     ids=str,
 )
@@ -131,8 +219,8 @@ def test_a_null_in_a_required_column_is_bad_input() -> None:
         bound(c.LONG, pa.array([1, None]), required=True)
 
 
-@pytest.mark.parametrize("type_", [c.FLOAT, c.DOUBLE, ListOf(c.LONG, 2)], ids=str)
-def test_a_float_or_a_list_cannot_be_a_key(type_: c.Type) -> None:
+@pytest.mark.parametrize("type_", [c.FLOAT, c.DOUBLE, ListOf(c.LONG, 2), POINT, BY_NAME], ids=str)
+def test_a_float_or_anything_nested_cannot_be_a_key(type_: c.Type) -> None:
     """H21."""
     with pytest.raises(ConfigError, match="cannot identify a row"):
         key_fields(TABLE, Schema(0, (Field(1, "x", type_),)), ("x",))

@@ -159,6 +159,20 @@ def test_a_list_has_only_its_size_under_the_id_of_its_element() -> None:
     assert measured(c.ListOf(c.LONG, 9), [[1, 2], None, []]) == ColumnMetrics(field_id=9, size=0)
 
 
+def test_columns_inside_a_struct_are_counted_by_rows_and_null_where_the_struct_is() -> None:
+    inner = c.StructOf((Field(7, "d", c.DOUBLE), Field(8, "l", c.ListOf(c.LONG, 9))))
+    field = Field(5, "s", c.StructOf((Field(6, "n", c.LONG), Field(10, "inner", inner))))
+    rows = [{"n": 3, "inner": {"d": float("nan"), "l": [1]}}, None, {"n": None, "inner": None}, {"n": 1}]
+    metrics = FileMetrics([field])
+    for part in (rows[:2], rows[2:]):
+        metrics.observe(pa.table([pa.array(part, arrow_type(field.type))], schema=arrow_schema([field])))
+    number, double, elements = metrics.finish(NoFooter())  # type: ignore[arg-type]
+    assert (number.field_id, number.values, number.nulls) == (6, 4, 2)
+    assert (number.lower, number.upper) == (struct.pack("<q", 1), struct.pack("<q", 3))
+    assert (double.field_id, double.values, double.nulls, double.nans) == (7, 4, 3, 1)
+    assert elements == ColumnMetrics(field_id=9, size=0)
+
+
 def test_a_fixed_binary_is_never_cut() -> None:
     value = b"\xff" * 20
     found = measured(c.Primitive("fixed[20]"), [value])

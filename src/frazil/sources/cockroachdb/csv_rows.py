@@ -17,7 +17,7 @@ from frazil.errors import BadInput, ConfigError, DoesNotFit
 from frazil.model.columns import Column, TableShape
 from frazil.sources.cockroachdb.exact import Json, quote
 from frazil.sources.cockroachdb.sqltext import json_of
-from frazil.sources.cockroachdb.types import SourceType, parse_source_type
+from frazil.sources.cockroachdb.types import SourceType, carrier, parse_source_type
 from frazil.sources.cockroachdb.values import Misfit
 
 FIELD_MAX = 1 << 30
@@ -50,7 +50,7 @@ def _typed(columns: Sequence[Column]) -> list[tuple[Column, SourceType]]:
 def _named(names: list[str], shape: TableShape, table: str, path: str) -> list[Column]:
     found = []
     for name in names:
-        column = shape.column(name)
+        column = carrier(shape, name)
         if column is None:
             raise ConfigError(
                 f"{path}: the header names the column {name}, which {table} does not have",
@@ -73,11 +73,12 @@ def _row(
         )
     row: dict[str, Json] = {}
     for text, (column, source) in zip(record, columns, strict=True):
+        name = column.carried_as[0]
         if text == _NULL and not column.required and column.name not in shape.key:
-            row[column.name] = None
+            row[name] = None
             continue
         try:
-            row[column.name] = json_of(text, source)
+            row[name] = json_of(text, source)
         except Misfit as error:
             raise DoesNotFit(
                 f"{place}: {table}.{column.name} {column.source_type} cannot hold {quote(text[:80])}: {error}",

@@ -1,14 +1,20 @@
 """Keys and payloads of one table to Arrow columns.
 
     payloads --vectors.columns_of--> columns           (fast: no Python object for a value)
-        `---- TakeExactRoad ----> values.converter --> the same columns, or an error that names the value
+        `---- TakeExactRoad: once more with numbers from their text (NaN, 1E+2)
+                `---- TakeExactRoad ----> values.converter --> the same columns, or an error that names the value
 
 Key columns are taken from the canonical keys, and the payload must agree with them: so that the row that is written
-and the delete that removes it later spell their key alike, and a wrongly configured key is noticed.
+and the delete that removes it later spell their key alike, and a wrongly configured key is noticed. A table without
+key columns has keys that only tell its changes apart.
+
+A column's value is that of the first name in `carried_as` which the payload has: of a renamed column rows of both
+names may lie in one epoch (H14). Two names with two values are refused.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,13 +26,13 @@ from frazil.errors import BadInput, DoesNotFit, UnknownColumn
 from frazil.model import columns as iceberg
 from frazil.model.arrow import value_type
 from frazil.model.columns import Column, TableShape
-from frazil.sources.cockroachdb.exact import Json, NotJson, dumps, loads
+from frazil.sources.cockroachdb.exact import Json, NotJson, dumps, loads, quote
 from frazil.sources.cockroachdb.keys import EXCERPT, KeyRule
 from frazil.sources.cockroachdb.types import Family, parse_source_type
 from frazil.sources.cockroachdb.values import Converter, Misfit, canonical, converter
 from frazil.sources.cockroachdb.vectors import TakeExactRoad, columns_of, plan
 
-_SLICE = 65_536
+_SLICE = 16_384  # what is looked at together stays in the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +48,11 @@ class FeedDecoder:
     tables: Mapping[int, DecodedTable]
 
     def keys(self, table: int, keys: pa.Array) -> pa.RecordBatch:
-        """The key columns of canonical key texts."""
+        """The key columns of canonical key texts; rows without columns if the table has no key."""
         known = self.tables[table]
         columns = known.shape.key_columns
+        if not columns:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(keys), pa.struct([])))
         arrays = _sliced(keys, None, columns, lambda some, _: _key_columns(known, some))
         return pa.RecordBatch.from_arrays(arrays, schema=_schema(columns))
 
@@ -61,7 +69,7 @@ class FeedDecoder:
 
 def exact_columns(table: DecodedTable, columns: Sequence[Column], keys: pa.Array, payloads: pa.Array) -> list[pa.Array]:
     """The exact road: value by value."""
-    known = {column.name for column in columns}
+    known = {name for column in columns for name in column.carried_as}
     rows: list[dict[str, Json]] = []
     unknown: set[str] = set()
     for key, payload in zip(keys.to_pylist(), payloads.to_pylist(), strict=True):
@@ -76,24 +84,72 @@ def exact_columns(table: DecodedTable, columns: Sequence[Column], keys: pa.Array
             table=table.name,
             columns=sorted(unknown),
         )
-    return [_exact_column(table, column, keys, [row.get(column.name) for row in rows]) for column in columns]
+    return [_exact_column(table, column, keys, _carried(table, column, keys, rows)) for column in columns]
+
+
+def fast_columns(table: DecodedTable, columns: Sequence[Column], payloads: pa.Array) -> list[pa.Array]:
+    """The fast road. Raises TakeExactRoad."""
+
+    def convert(column: Column) -> Converter:
+        return _converter(table.shape, column)
+
+    spelled = [column.name for column in columns if _is_spelled(table.shape, column)]
+    try:
+        return columns_of(payloads, plan(columns, convert, spelled=spelled))
+    except TakeExactRoad:
+        if not any(_has_odd_numbers(column) for column in columns):
+            raise
+        return columns_of(payloads, plan(columns, convert, spelled=spelled, raw_numbers=True))
 
 
 def _row_columns(table: DecodedTable, keys: pa.Array, payloads: pa.Array) -> list[pa.Array]:
     columns = table.shape.columns
-    steps = plan(columns)
     try:
-        if steps is None:
-            raise TakeExactRoad
-        arrays = columns_of(payloads, columns, steps)
+        arrays = fast_columns(table, columns, payloads)
     except TakeExactRoad:
         arrays = exact_columns(table, columns, keys, payloads)
     places = {column.name: i for i, column in enumerate(columns)}
     for column, array in zip(table.shape.key_columns, _key_columns(table, keys), strict=True):
         place = places[column.name]
         _agree(table, column, keys, arrays[place], array)
+        if arrays[place].null_count:
+            _refuse_null(table, column, keys, payloads, arrays[place])
         arrays[place] = array
     return arrays
+
+
+def _carried(table: DecodedTable, column: Column, keys: pa.Array, rows: Sequence[dict[str, Json]]) -> list[Json]:
+    names = column.carried_as
+    if len(names) == 1:
+        return [row.get(names[0]) for row in rows]
+    values = []
+    for key, row in zip(keys, rows, strict=True):
+        present = [row[name] for name in names if name in row]
+        told = [value for value in present if value is not None]
+        if len(told) > 1 and _differ(column, told):
+            raise BadInput(
+                f"{table.name}: the row with key {key.as_py()[:EXCERPT]} has different values under names of one "
+                f"column {column.name}: {', '.join(name for name in names if row.get(name) is not None)}",
+                hint="A renamed column comes under its old or its new name. If these are two columns, pin both under "
+                f"`columns:` of {table.name}.",
+                table=table.name,
+                key=key.as_py(),
+                column=column.name,
+            )
+        values.append(present[0] if present else None)
+    return values
+
+
+def _differ(column: Column, values: Sequence[Json]) -> bool:
+    """Whether not all of them are one value, however it is spelled."""
+    if all(value == values[0] for value in values):
+        return False
+    convert = converter(column)
+    try:
+        first = convert(values[0])
+        return any(convert(value) != first for value in values)
+    except Misfit:
+        return True
 
 
 def _agree(table: DecodedTable, column: Column, keys: pa.Array, in_row: pa.Array, in_key: pa.Array) -> None:
@@ -111,17 +167,39 @@ def _agree(table: DecodedTable, column: Column, keys: pa.Array, in_row: pa.Array
         )
 
 
+def _refuse_null(table: DecodedTable, column: Column, keys: pa.Array, payloads: pa.Array, in_row: pa.Array) -> None:
+    """A row may lack its key column, but not say that it is NULL (H20)."""
+    missing = in_row.is_null()
+    names = "|".join(re.escape(quote(name)) for name in column.carried_as)
+    texts = payloads.filter(missing).cast(pa.string())
+    suspicious = pc.match_substring_regex(texts, rf"(?:{names})\s*:\s*null")
+    if not pc.any(suspicious, min_count=0).as_py():
+        return
+    for key, payload in zip(keys.filter(missing).filter(suspicious), texts.filter(suspicious), strict=True):
+        row = _parsed(table.name, key.as_py(), payload.as_py().encode("utf-8"))
+        if any(name in row for name in column.carried_as):
+            raise BadInput(
+                f"{table.name}: key column {column.name} is NULL in the row with key {key.as_py()[:EXCERPT]}",
+                hint="A row without a key can be neither updated nor deleted: choose other columns with `key:`.",
+                table=table.name,
+                key=key.as_py(),
+                column=column.name,
+            )
+
+
 def _key_columns(table: DecodedTable, keys: pa.Array) -> list[pa.Array]:
     """Key texts become objects {"c0": ..., "c1": ...} and take the same roads as payloads."""
-    columns = tuple(replace(column, name=f"c{i}") for i, column in enumerate(table.shape.key_columns))
-    steps = plan(columns)
+    if not table.shape.key:
+        return []
+    named = table.shape.key_columns
+    if not named:
+        return []
+    columns = tuple(replace(column, name=f"c{i}", carried=()) for i, column in enumerate(named))
+    renamed = DecodedTable(table.name, TableShape(columns, tuple(column.name for column in columns), ""))
     try:
-        if steps is None:
-            raise TakeExactRoad
-        return columns_of(_key_objects(KeyRule(table.name, columns), keys), columns, steps)
+        return fast_columns(renamed, columns, _key_objects(KeyRule(table.name, columns), keys))
     except TakeExactRoad:
         values = [_parsed_key(table.name, key, len(columns)) for key in keys.to_pylist()]
-        named = table.shape.key_columns
         return [_exact_column(table, column, keys, [row[i] for row in values]) for i, column in enumerate(named)]
 
 
@@ -208,7 +286,14 @@ def _exact_column(table: DecodedTable, column: Column, keys: pa.Array, values: l
 
 def _converter(shape: TableShape, column: Column) -> Converter:
     """A key of unbounded decimals is written in its canonical spelling, or a later delete would not find it."""
+    return canonical(column) if _is_spelled(shape, column) else converter(column)
+
+
+def _is_spelled(shape: TableShape, column: Column) -> bool:
     family = parse_source_type(column.source_type).family
-    if column.name in shape.key and family is Family.DECIMAL and column.type == iceberg.STRING:
-        return canonical(column)
-    return converter(column)
+    return column.name in shape.key and family is Family.DECIMAL and column.type == iceberg.STRING
+
+
+def _has_odd_numbers(column: Column) -> bool:
+    """Whether its numbers may come as strings (NaN) or with exponents."""
+    return isinstance(column.type, iceberg.Decimal) or column.type in (iceberg.FLOAT, iceberg.DOUBLE)

@@ -1,8 +1,10 @@
 """Columns and keys from the source itself, over SQL (`schema_from: postgresql://...`).
 
-    topic --SqlDescriber--> two queries --from_sql--> Knowledge
+    topic --SqlDescriber--> three queries: columns, identities, key --from_sql--> Knowledge
 
 CockroachDB tells its own type text and hidden columns; a server without those answers PostgreSQL's catalog query.
+A column's identity is its number in the table, which outlives a rename, and the table's own, which does not outlive the
+table: another table of the same name has other columns, whatever their numbers.
 Hidden columns (hash-shard buckets, the implicit region) leave the key as long as a visible one stays: what is left
 identifies the row, and keeps doing so when the table becomes regional.
 """
@@ -10,7 +12,7 @@ identifies the row, and keeps doing so when the table becomes regional.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg
 
@@ -31,6 +33,12 @@ _POSTGRESQL = """
     JOIN pg_type t ON t.oid = a.atttypid
     WHERE c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY n.nspname, a.attnum"""
+_IDENTITIES = """
+    SELECT n.nspname, a.attname, c.oid::text || '.' || a.attnum::text
+    FROM pg_attribute a
+    JOIN pg_class c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p')
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped"""
 _KEY = """
     SELECT k.column_name FROM information_schema.table_constraints c
     JOIN information_schema.key_column_usage k
@@ -44,7 +52,8 @@ _PG_WORDS = {"integer": "INT4", "integer[]": "INT4[]"}
 
 @dataclass(frozen=True, slots=True)
 class SqlColumn:
-    """One row of the answer. `user_defined` types are enums as far as a changefeed is concerned."""
+    """One row of the answer. `user_defined` types are enums as far as a changefeed is concerned. `identity` is what the
+    server knows the column by."""
 
     schema: str
     name: str
@@ -52,6 +61,7 @@ class SqlColumn:
     nullable: bool = True
     hidden: bool = False
     user_defined: bool = False
+    identity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,10 @@ class SqlDescriber:
                     rows = connection.execute(_COCKROACHDB, [table]).fetchall()
                 except psycopg.errors.UndefinedColumn:
                     rows = connection.execute(_POSTGRESQL, [table]).fetchall()
-                columns = in_one_schema([SqlColumn(*row) for row in rows], schema, topic)
+                told = connection.execute(_IDENTITIES, [table]).fetchall()
+                known = {(space, name): identity for space, name, identity in told}
+                found = [replace(SqlColumn(*row), identity=known.get((row[0], row[1]))) for row in rows]
+                columns = in_one_schema(found, schema, topic)
                 if not columns:
                     return None
                 key = connection.execute(_KEY, [columns[0].schema, table]).fetchall()
@@ -110,4 +123,4 @@ def from_sql(columns: Sequence[SqlColumn], key: Sequence[str]) -> Knowledge:
 def _column(found: SqlColumn) -> Column:
     is_list = found.type.endswith("[]")
     text = ("ENUM[]" if is_list else "ENUM") if found.user_defined else _PG_WORDS.get(found.type, found.type)
-    return column(found.name, text, SQL, required=not found.nullable)
+    return replace(column(found.name, text, SQL, required=not found.nullable), identity=found.identity)

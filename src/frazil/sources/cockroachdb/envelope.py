@@ -55,24 +55,28 @@ class BareDeletes(StrEnum):
 class EnvelopeOptions:
     """What an operator says about the messages of one table. `op_column` holds `event_op()` and `prev_column`
     holds `cdc_prev` of a CDC query; neither is a column of the table. `position_if_absent` is for feeds that are
-    complete and therefore carry no commit times."""
+    complete and therefore carry no commit times. `quarantine` if what is no message is put away instead of stopping
+    the pipeline."""
 
     envelope: Envelope = Envelope.AUTO
     op_column: str | None = None
     prev_column: str | None = None
     bare_deletes: BareDeletes = BareDeletes.REFUSE
     position_if_absent: Hlc | None = None
+    quarantine: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message, opened. `row` is None for a delete; `raw` holds the text of each of its values."""
+    """One message, opened. `row` is None for a delete; `raw` holds the text of each of its values. `before_text` is
+    None if the message does not tell, and the text `null` if it says that there was no row."""
 
     envelope: Envelope
     row: Mapping[str, Json] | None = None
     row_text: str | None = None
     raw: Mapping[str, str] = field(default_factory=dict)
     before: Mapping[str, Json] | None = None
+    before_text: str | None = None
     key: list[Json] | dict[str, Json] | None = None
     updated: str | None = None
     op: str | None = None
@@ -87,6 +91,16 @@ class Change:
     position: Hlc
     op: Op
     payload: bytes | None
+    before: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoKey:
+    """The rule of a table without key columns. What the feed says as key is taken as it stands, so that the feed's
+    own duplicates fold; a message without one has the empty key, and its reader gives it the place it was read at."""
+
+    table: str
+    names: tuple[str, ...] = ()
 
 
 def open_message(text: str, envelope: Envelope = Envelope.AUTO) -> Message:
@@ -150,6 +164,7 @@ def _enveloped(found: Mapping[str, tuple[Json, str]], kind: Envelope, schema: Js
         row=row,
         row_text=None if row is None else row_text,
         before=found.get("before", (None, ""))[0],
+        before_text=found["before"][1] if "before" in found else None,
         key=found.get("key", (None, ""))[0],
         updated=updated,
         op=found.get("op", (None, ""))[0],
@@ -173,7 +188,10 @@ def _bare(found: Mapping[str, tuple[Json, str]], kind: Envelope, metadata: Json)
 
 
 def change_of(
-    message: Message, rule: KeyRule, options: EnvelopeOptions, key_beside: list[Json] | dict[str, Json] | None = None
+    message: Message,
+    rule: KeyRule | NoKey,
+    options: EnvelopeOptions,
+    key_beside: list[Json] | dict[str, Json] | None = None,
 ) -> Change:
     """One change of the rule's table. `key_beside` is the key where it travels outside of the value.
 
@@ -187,14 +205,13 @@ def change_of(
             hint="Create the changefeed with envelope=wrapped.",
             table=rule.table,
         )
-    position = _position(message, rule, options)
+    position = position_of(message, rule, options)
     key = message.key if message.key is not None else key_beside
     deleted = _is_delete(message, rule, options)
+    payload = None if deleted else _payload(message, options)
+    op, before = Op.DELETE if deleted else Op.UPSERT, _before(message, options)
     try:
-        if deleted:
-            return Change(_deleted_key(message, key, rule), position, Op.DELETE, None)
-        row = message.row or {}
-        return Change(_row_key(row, key, rule), position, Op.UPSERT, _payload(message, options))
+        return Change(key_of(message, key, rule, deleted), position, op, payload, before)
     except KeyChanged as error:
         raise BadInput(
             f"the key of table {rule.table} changed: {error}",
@@ -203,7 +220,16 @@ def change_of(
         ) from error
 
 
-def _position(message: Message, rule: KeyRule, options: EnvelopeOptions) -> Hlc:
+def key_of(message: Message, key: Json, rule: KeyRule | NoKey, deleted: bool) -> str:
+    """The canonical key. Raises BadInput or KeyChanged."""
+    if isinstance(rule, NoKey):
+        return "" if key is None else dumps(key)
+    if deleted:
+        return _deleted_key(message, key, rule)
+    return _row_key(message.row or {}, key, rule)
+
+
+def position_of(message: Message, rule: KeyRule | NoKey, options: EnvelopeOptions) -> Hlc:
     if message.updated is None:
         if options.position_if_absent is not None:
             return options.position_if_absent
@@ -218,7 +244,7 @@ def _position(message: Message, rule: KeyRule, options: EnvelopeOptions) -> Hlc:
         ) from error
 
 
-def _is_delete(message: Message, rule: KeyRule, options: EnvelopeOptions) -> bool:
+def _is_delete(message: Message, rule: KeyRule | NoKey, options: EnvelopeOptions) -> bool:
     row = message.row
     if row is None:
         return True
@@ -281,6 +307,13 @@ def _by_name(key: Mapping[str, Json], rule: KeyRule) -> list[Json]:
     if missing := [name for name in rule.names if name not in key]:
         raise KeyChanged(f"its key has the columns {list(key)}, not {missing[0]}")
     return [key[name] for name in rule.names]
+
+
+def _before(message: Message, options: EnvelopeOptions) -> bytes | None:
+    text = message.before_text
+    if text is None and options.prev_column is not None:
+        text = message.raw.get(options.prev_column)
+    return None if text is None else text.encode("utf-8")
 
 
 def _payload(message: Message, options: EnvelopeOptions) -> bytes:

@@ -10,6 +10,7 @@ when the table becomes regional, and one decimal in two spellings is one key (H5
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,16 +18,25 @@ from functools import cached_property
 from frazil.errors import BadInput, ConfigError, DoesNotFit
 from frazil.model.columns import Column
 from frazil.sources.cockroachdb.exact import Json, dumps
-from frazil.sources.cockroachdb.types import Family, parse_source_type
+from frazil.sources.cockroachdb.types import Family, collation, parse_source_type
 from frazil.sources.cockroachdb.values import Misfit, NullKey, canonical
 
 _HIDDEN = r'(?:(?:-?[0-9.]+|"[^"\\]*"|null|true|false), )*'
-# Texts that are canonical as they stand; whatever does not match is spelled out value by value.
+_MOMENT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{0,5}[1-9])?"
+# Texts that are canonical as they stand, if they are values at all, which the decoder finds out; what does not match
+# is spelled out value by value.
 _CANONICAL_AS_WRITTEN = {
     Family.TEXT: r'"[^"\\]*"',
     Family.UUID: r'"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"',
     Family.BOOL: r"true|false",
+    Family.COLLATED: r'"[ !#-\[\]-~]*"',
+    Family.BYTES: r'"\\\\x(?:[0-9a-f]{2})*"',
+    Family.DATE: r'"[0-9]{4}-[0-9]{2}-[0-9]{2}"',
+    Family.TIMESTAMP: rf'"{_MOMENT}"',
+    Family.TIMESTAMPTZ: rf'"{_MOMENT}Z"',
+    Family.DECIMAL: r"0|-?[1-9][0-9]{0,17}|-?(?:0|[1-9][0-9]{0,17})\.[0-9]{0,17}[1-9]",
 }
+_EXTENSION = re.compile(r"[-_]u[-_]", re.IGNORECASE)  # options of a locale, such as to compare without case
 _WHOLE_DIGITS = {"int": 8, "long": 17}
 EXCERPT = 120
 
@@ -53,11 +63,13 @@ class KeyRule:
             family = parse_source_type(column.source_type).family
             reason = {
                 Family.FLOAT: "a floating point number is no key: equal values may differ in their last digits (H21)",
-                Family.COLLATED: "strings that differ may be equal under their collation",
+                Family.VECTOR: "a vector cannot be an Iceberg key",
                 Family.ARRAY: "an array cannot be an Iceberg key",
                 Family.JSON: "JSON has several spellings of one value",
                 Family.GEO: "a shape has several spellings",
             }.get(family)
+            if family is Family.COLLATED and _EXTENSION.search(collation(column.source_type)):
+                reason = "strings that differ, as in their case, may be equal under this collation"
             if reason:
                 raise ConfigError(
                     f"{self.table}: column {column.name} {column.source_type} cannot be part of the key: {reason}",
@@ -70,6 +82,11 @@ class KeyRule:
     @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def names_in_rows(self) -> frozenset[str]:
+        """All names under which rows may carry the key columns."""
+        return frozenset(name for column in self.columns for name in column.carried_as)
 
     @cached_property
     def _spellings(self) -> tuple[Callable[[Json], str], ...]:
@@ -109,15 +126,26 @@ class KeyRule:
         return array[len(array) - len(self.columns) :]
 
     def of_row(self, row: Mapping[str, Json]) -> list[Json]:
-        """Key values of a row that has all of its columns."""
-        return [row.get(name) for name in self.names]
+        """Key values of a row that has all of its columns, under any name that carries them."""
+        return [_carried(row, column, None) for column in self.columns]
+
+    def named(self, key: Mapping[str, Json]) -> list[Json]:
+        """Key values of a key that is an object. Raises KeyChanged if it lacks one."""
+        for column in self.columns:
+            if not any(name in key for name in column.carried_as):
+                raise KeyChanged(f"its key has the columns {list(key)}, not {column.name}")
+        return self.of_row(key)
+
+    def is_in(self, row: Mapping[str, Json]) -> bool:
+        """Whether the row has all key columns."""
+        return all(any(name in row for name in column.carried_as) for column in self.columns)
 
     def agreed(self, array: list[Json], row: Mapping[str, Json]) -> str:
         """The key of a row, checked against its message's key array. Columns of another family's row are
         taken from the array. Raises KeyChanged."""
         trailing = self.trailing(array)
         text = self.spell(trailing)
-        values = [row.get(name, value) for name, value in zip(self.names, trailing, strict=True)]
+        values = [_carried(row, column, value) for column, value in zip(self.columns, trailing, strict=True)]
         if values != trailing and self.spell(values) != text:
             raise KeyChanged(
                 f"its key {dumps(array)[:EXCERPT]} is not what the key columns {self.names} hold: "
@@ -153,3 +181,7 @@ class KeyRule:
     def by_column(self) -> str | None:
         """As `as_written`, with a group for each column."""
         return None if self._parts is None else r"^\[" + ", ".join(f"({part})" for part in self._parts) + r"\]$"
+
+
+def _carried(row: Mapping[str, Json], column: Column, absent: Json) -> Json:
+    return next((row[name] for name in column.carried_as if name in row), absent)

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from frazil.errors import BadInput
 from frazil.model.position import LOGICAL_MAX, Hlc
+from frazil.sources.cockroachdb.envelope import NoKey
 from frazil.sources.cockroachdb.exact import NotJson, fields, loads
 from frazil.sources.cockroachdb.keys import KeyChanged, KeyRule
 
@@ -46,12 +47,14 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Lines that took the fast road. A null payload is a delete. `rest` holds (line, start, end) of the others."""
+    """Lines that took the fast road. A null payload is a delete. `befores` is None if they were not wanted, or if the
+    lines do not tell. `rest` holds (line, start, end) of the others."""
 
     keys: pa.StringArray
     majors: np.ndarray
     minors: np.ndarray
     payloads: pa.BinaryArray
+    befores: pa.BinaryArray | None
     rest: tuple[tuple[int, int, int], ...]
     lines: int
 
@@ -89,7 +92,7 @@ def template_of(line: bytes, position: Hlc | None) -> Template | None:
     return Template(suffix, digits, updated, position, "before" in found)
 
 
-def split(block: bytes, template: Template | None, rule: KeyRule) -> Columns:
+def split(block: bytes, template: Template | None, rule: KeyRule | NoKey, wants_before: bool = False) -> Columns:
     """Cuts a block of whole lines. Without a template every line is left to the exact road."""
     data = np.frombuffer(block, dtype=np.uint8)
     newlines = np.flatnonzero(data == 10)
@@ -99,12 +102,12 @@ def split(block: bytes, template: Template | None, rule: KeyRule) -> Columns:
         return _none(starts, ends)
     cuts = _cut(data, starts, ends, template)
     try:
-        keys, payloads = _slices(block, cuts)
+        keys, payloads, befores = _slices(block, cuts, wants_before and template.has_before)
     except pa.ArrowInvalid:  # a key that is no UTF-8: the exact road names its line
         return _none(starts, ends)
     canonical, understood = canonical_keys(keys, rule)
     if len(cuts.lines) == len(ends) and understood.all():
-        return Columns(canonical, cuts.majors, cuts.minors, payloads, (), len(ends))
+        return Columns(canonical, cuts.majors, cuts.minors, payloads, befores, (), len(ends))
     keep = pa.array(understood)
     missing = np.setdiff1d(np.arange(len(ends)), cuts.lines[understood], assume_unique=True)
     return Columns(
@@ -112,14 +115,17 @@ def split(block: bytes, template: Template | None, rule: KeyRule) -> Columns:
         majors=cuts.majors[understood],
         minors=cuts.minors[understood],
         payloads=payloads.filter(keep),
+        befores=None if befores is None else befores.filter(keep),
         rest=tuple((int(i), int(starts[i]), int(ends[i])) for i in missing),
         lines=len(ends),
     )
 
 
-def canonical_keys(keys: pa.StringArray, rule: KeyRule) -> tuple[pa.StringArray, np.ndarray]:
+def canonical_keys(keys: pa.StringArray, rule: KeyRule | NoKey) -> tuple[pa.StringArray, np.ndarray]:
     """Canonical texts of key arrays, and a mask of those that could be understood."""
     understood = np.ones(len(keys), dtype=bool)
+    if isinstance(rule, NoKey):
+        return keys, understood
     if rule.as_written is not None and rule.after_hidden is not None:
         as_written = pc.match_substring_regex(keys, rule.as_written)
         if pc.all(as_written, min_count=0).as_py():
@@ -148,6 +154,7 @@ class _Cuts:
     lines: np.ndarray
     payload_starts: np.ndarray
     payload_ends: np.ndarray
+    before_starts: np.ndarray
     key_starts: np.ndarray
     key_ends: np.ndarray
     majors: np.ndarray
@@ -158,7 +165,7 @@ class _Cuts:
 def _none(starts: np.ndarray, ends: np.ndarray) -> Columns:
     nothing = np.zeros(0, dtype=np.int64)
     rest = tuple((i, int(s), int(e)) for i, (s, e) in enumerate(zip(starts, ends, strict=True)))
-    return Columns(pa.array([], pa.string()), nothing, nothing, pa.array([], pa.binary()), rest, len(ends))
+    return Columns(pa.array([], pa.string()), nothing, nothing, pa.array([], pa.binary()), None, rest, len(ends))
 
 
 def _cut(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, template: Template) -> _Cuts:
@@ -180,7 +187,7 @@ def _cut(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, template: Templ
     ok &= last >= 0
     key_starts = marks[np.maximum(last, 0)] if len(marks) else np.zeros(len(lines), dtype=np.int64)
     payload_starts = starts + len(_PREFIX)
-    payload_ends = key_starts - len(_KEY)
+    payload_ends = before_starts = key_starts - len(_KEY)
     ok &= payload_ends >= payload_starts + len("null")
     if template.has_before:
         colons = _marks(data, b" ", _BEFORE[:-1]) - len(_BEFORE) + 1
@@ -188,11 +195,13 @@ def _cut(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, template: Templ
         ok &= beyond - first == 1
         if len(colons):
             payload_ends = np.where(ok, colons[np.minimum(first, len(colons) - 1)], payload_ends)
+            before_starts = np.where(ok, payload_ends + len(_BEFORE), before_starts)
     safe_starts = np.where(ok, payload_starts, 0)
     safe_ends = np.where(ok, payload_ends, 1)
     deletes = (safe_ends - safe_starts == 4) & (data[safe_starts] == ord("n"))
     ok &= deletes | ((data[safe_starts] == ord("{")) & (data[safe_ends - 1] == ord("}")))
-    kept = _narrow(ok, lines, payload_starts, payload_ends, key_starts, key_ends, majors, minors, deletes)
+    borders = (payload_starts, payload_ends, before_starts, key_starts, key_ends)
+    kept = _narrow(ok, lines, *borders, majors, minors, deletes)
     return _Cuts(*kept)
 
 
@@ -209,18 +218,25 @@ def _positions(tails: np.ndarray, template: Template) -> tuple[np.ndarray, np.nd
     return wall @ _WALL_POWERS, minors, (wall[:, 0] < 9) & (minors <= LOGICAL_MAX)
 
 
-def _slices(block: bytes, cuts: _Cuts) -> tuple[pa.StringArray, pa.BinaryArray]:
-    """One array over the whole block, cut at every border, then only the payloads and keys taken from it."""
+def _slices(
+    block: bytes, cuts: _Cuts, wants_before: bool
+) -> tuple[pa.StringArray, pa.BinaryArray, pa.BinaryArray | None]:
+    """One array over the whole block, cut at every border, then only what is wanted taken from it."""
     count = len(cuts.lines)
-    borders = np.stack([cuts.payload_starts, cuts.payload_ends, cuts.key_starts, cuts.key_ends], axis=1).ravel()
+    before_ends = cuts.key_starts - len(_KEY)
+    borders = np.stack(
+        [cuts.payload_starts, cuts.payload_ends, cuts.before_starts, before_ends, cuts.key_starts, cuts.key_ends],
+        axis=1,
+    ).ravel()
     offsets = np.concatenate(([0], borders, [len(block)])).astype(np.int32)
     pieces = pa.BinaryArray.from_buffers(
         pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(block)]
     )
-    at = 4 * np.arange(count, dtype=np.int64)
+    at = 6 * np.arange(count, dtype=np.int64)
     payloads = pieces.take(pa.array(at + 1, mask=cuts.deletes))
-    keys = pieces.take(pa.array(at + 3))
-    return keys.cast(pa.string()), payloads
+    befores = pieces.take(pa.array(at + 3)) if wants_before else None
+    keys = pieces.take(pa.array(at + 5))
+    return keys.cast(pa.string()), payloads, befores
 
 
 def _narrow(mask: np.ndarray, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:

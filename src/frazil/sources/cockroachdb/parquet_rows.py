@@ -21,7 +21,7 @@ from frazil.model.columns import TableShape
 from frazil.sources.cockroachdb.exact import Json, Number, quote
 from frazil.sources.cockroachdb.footer import NotParquet, physical
 from frazil.sources.cockroachdb.sqltext import json_of
-from frazil.sources.cockroachdb.types import Family, SourceType, parse_source_type
+from frazil.sources.cockroachdb.types import Family, SourceType, carrier, parse_source_type
 from frazil.sources.cockroachdb.values import Misfit, time_text
 
 _EVENT, _UPDATED = "__crdb__event_type", "__crdb__updated"
@@ -68,7 +68,7 @@ Renderer = Callable[[Any], Json]
 
 
 def _pinned(name: str, shape: TableShape | None) -> SourceType | None:
-    column = shape.column(name) if shape else None
+    column = carrier(shape, name) if shape else None
     return parse_source_type(column.source_type) if column else None
 
 
@@ -121,7 +121,7 @@ def _integer(family: Family | None) -> Renderer:
     if family is Family.LSN:
         return lambda value: f"{value >> 32 & 0xFFFFFFFF:X}/{value & 0xFFFFFFFF:X}"
     if family is Family.OID:
-        return str
+        return lambda value: str(value & 0xFFFFFFFF)  # unsigned, in a signed column
     return Number
 
 

@@ -114,6 +114,8 @@ def profile_split(
                 try:
                     message = open_message(raw.decode("utf-8"), options.envelope)
                 except (BadInput, UnicodeDecodeError) as error:
+                    if options.quarantine:
+                        continue  # the reader puts the line away
                     hint = error.hint if isinstance(error, BadInput) else ""
                     raise BadInput(f"{path}:{line}: {error}", hint=hint, file=path, line=line) from error
                 if seen.add(message) == rows_max:

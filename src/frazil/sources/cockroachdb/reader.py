@@ -6,23 +6,32 @@
 
 Memory is bounded by a block of lines, whatever the file's size. The cut is handed in as a function: which epoch a
 position belongs to is decided in one place for all sources.
+
+Of a table with a quarantine a line that is no change travels as what it is, a bad line. One without a commit time is
+given that of its file's name: it lies behind every frontier that was published before the file was there, and at or
+before every later one. So the line belongs to one epoch, however often its file is read.
+
+A table without a key: a change travels under the feed's own key if the message has one, else under file and line, so
+that a file that is read twice gives each change once. A duplicate in another file is another change then.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
-from frazil.errors import BadInput
+from frazil.errors import BadInput, UnknownColumn
 from frazil.model.arrow import TRAVEL
 from frazil.model.change import REPORT_EPOCH, Op
 from frazil.model.columns import TableShape
-from frazil.model.ports import Cut, Split
+from frazil.model.ports import Cut, ReadLine, Split
 from frazil.model.position import Hlc
+from frazil.model.quarantine import BadLine, line_key
 from frazil.sources.cockroachdb.csv_rows import csv_rows
 from frazil.sources.cockroachdb.envelope import (
     BareDeletes,
@@ -30,11 +39,14 @@ from frazil.sources.cockroachdb.envelope import (
     Envelope,
     EnvelopeOptions,
     Message,
+    NoKey,
     change_of,
+    key_of,
     open_message,
+    position_of,
 )
 from frazil.sources.cockroachdb.exact import dumps
-from frazil.sources.cockroachdb.keys import EXCERPT, KeyRule
+from frazil.sources.cockroachdb.keys import EXCERPT, KeyChanged, KeyRule
 from frazil.sources.cockroachdb.lines import split as split_lines
 from frazil.sources.cockroachdb.lines import template_of
 from frazil.sources.cockroachdb.names import FeedFile, Format, parse_name
@@ -55,6 +67,7 @@ class TableReading:
     shape: TableShape
     options: EnvelopeOptions = field(default_factory=EnvelopeOptions)
     csv_header: bool = False
+    wants_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +79,13 @@ class FeedReader:
     tables: Mapping[int, TableReading]
     assign: Assign
     block: int = BLOCK
-    rules: dict[int, KeyRule] = field(init=False, repr=False, compare=False)
+    rules: dict[int, KeyRule | NoKey] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        rules = {index: KeyRule(t.table, t.shape.key_columns) for index, t in self.tables.items()}
+        rules = {
+            index: KeyRule(t.table, t.shape.key_columns) if t.shape.key else NoKey(t.table)
+            for index, t in self.tables.items()
+        }
         object.__setattr__(self, "rules", rules)
 
     def read(self, split: Split, cut: Cut) -> Iterator[pa.RecordBatch]:
@@ -88,7 +104,14 @@ class FeedReader:
             yield from count.batch(changes)
         yield count.report()
 
-    def _changes(self, file: FeedFile, reading: TableReading, rule: KeyRule) -> Iterator[_Columns]:
+    def reread(self, table: int, raw: bytes) -> ReadLine:
+        """One raw line of a JSON feed again. Raises BadInput if it still is no change."""
+        reading, rule = self.tables[table], self.rules[table]
+        change = _parsed(raw, reading, rule)
+        position = change.position.order
+        return ReadLine(change.key, *position, change.op is Op.DELETE, change.payload, change.before)
+
+    def _changes(self, file: FeedFile, reading: TableReading, rule: KeyRule | NoKey) -> Iterator[_Columns]:
         match file.format:
             case Format.JSON:
                 return self._lines(file, reading, rule)
@@ -97,7 +120,7 @@ class FeedReader:
             case Format.PARQUET:
                 return _chunked(self._parquet(file, reading, rule))
 
-    def _lines(self, file: FeedFile, reading: TableReading, rule: KeyRule) -> Iterator[_Columns]:
+    def _lines(self, file: FeedFile, reading: TableReading, rule: KeyRule | NoKey) -> Iterator[_Columns]:
         options = reading.options
         regular = options.envelope in (Envelope.AUTO, Envelope.WRAPPED)
         fast = regular and options.op_column is None and options.prev_column is None
@@ -106,26 +129,24 @@ class FeedReader:
             for block in line_blocks(stream, self.block):
                 first = block[: block.find(b"\n") + 1 or len(block)]
                 template = template_of(first, options.position_if_absent) if fast else None
-                found = split_lines(block, template, rule)
+                found = split_lines(block, template, rule, reading.wants_before)
                 if len(found.keys):
                     ops = np.where(found.payloads.is_null().to_numpy(zero_copy_only=False), Op.DELETE, Op.UPSERT)
-                    yield _Columns(found.keys, found.majors, found.minors, ops, found.payloads)
+                    yield _Columns(found.keys, found.majors, found.minors, ops, found.payloads, found.befores)
                 rest = (
-                    _exact(block[start:end], file.path, before + line + 1, reading, rule)
-                    for line, start, end in found.rest
+                    _exact(block[start:end], file, before + line + 1, reading, rule) for line, start, end in found.rest
                 )
-                yield from _chunked(change for change in rest if change is not None)
+                yield from _chunked((change for change in rest if change is not None), reading.wants_before)
                 before += found.lines
 
-    def _csv(self, file: FeedFile, reading: TableReading, rule: KeyRule) -> Iterator[Change]:
+    def _csv(self, file: FeedFile, reading: TableReading, rule: KeyRule | NoKey) -> Iterator[Change]:
         with self.location.open(file.path, file.compression) as stream:
             rows = csv_rows(stream, file.path, reading.table, reading.shape, header=reading.csv_header)
             for line, row in rows:
                 message = Message(envelope=Envelope.WRAPPED, row=row, row_text=dumps(row))
-                with _placed(file.path, line, ""):
-                    yield change_of(message, rule, reading.options)
+                yield _change(message, dumps(row).encode(), file, line, reading, rule)
 
-    def _parquet(self, file: FeedFile, reading: TableReading, rule: KeyRule) -> Iterator[Change]:
+    def _parquet(self, file: FeedFile, reading: TableReading, rule: KeyRule | NoKey) -> Iterator[Change]:
         with self.location.open(file.path) as stream:
             data = bytes(stream.read())
         hidden = {reading.options.op_column, reading.options.prev_column}
@@ -139,8 +160,7 @@ class FeedReader:
                 before=known if found.deleted else None,
                 updated=found.updated,
             )
-            with _placed(file.path, number, ""):
-                yield change_of(message, rule, reading.options)
+            yield _change(message, dumps(row).encode(), file, number, reading, rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +170,7 @@ class _Columns:
     minors: np.ndarray
     ops: np.ndarray
     payloads: pa.BinaryArray
+    befores: pa.BinaryArray | None
 
 
 @dataclass(slots=True)
@@ -192,7 +213,7 @@ class _Count:
                 pa.array(found.minors.astype(np.int64)),
                 pa.array(found.ops.astype(np.int32)),
                 found.payloads,
-                pa.nulls(len(epochs), pa.binary()),
+                pa.nulls(len(epochs), pa.binary()) if found.befores is None else found.befores,
             ],
             schema=TRAVEL,
         )
@@ -238,34 +259,100 @@ class _placed:
             raise type(error)(f"{self.path}:{self.line}: {error.message}{shown}", hint=error.hint, **facts) from error
 
 
-def _exact(raw: bytes, path: str, line: int, reading: TableReading, rule: KeyRule) -> Change | None:
+def _exact(raw: bytes, file: FeedFile, line: int, reading: TableReading, rule: KeyRule | NoKey) -> Change | None:
     if not raw.strip():
         return None
-    with _placed(path, line, repr(raw[:EXCERPT])):
-        try:
-            text = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise BadInput(f"not UTF-8: {error}", table=reading.table) from error
-        return change_of(open_message(text, reading.options.envelope), rule, reading.options)
-    return None
+    try:
+        with _placed(file.path, line, repr(raw[:EXCERPT])):
+            return _named(_parsed(raw, reading, rule), file, line)
+    except UnknownColumn:
+        raise
+    except BadInput as error:
+        if not reading.options.quarantine:
+            raise
+        return _bad_line(raw, _opened(raw, reading), error, file, line, reading, rule)
 
 
-def _chunked(changes: Iterator[Change]) -> Iterator[_Columns]:
+def _parsed(raw: bytes, reading: TableReading, rule: KeyRule | NoKey) -> Change:
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"not UTF-8: {error}", table=reading.table) from error
+    return change_of(open_message(text, reading.options.envelope), rule, reading.options)
+
+
+def _change(
+    message: Message, raw: bytes, file: FeedFile, line: int, reading: TableReading, rule: KeyRule | NoKey
+) -> Change:
+    """The change of a row that is no line of JSON."""
+    try:
+        with _placed(file.path, line, ""):
+            return _named(change_of(message, rule, reading.options), file, line)
+    except UnknownColumn:
+        raise
+    except BadInput as error:
+        if not reading.options.quarantine:
+            raise
+        return _bad_line(raw, message, error, file, line, reading, rule)
+
+
+def _named(change: Change, file: FeedFile, line: int) -> Change:
+    return change if change.key else replace(change, key=line_key(file.path, line))
+
+
+def _opened(raw: bytes, reading: TableReading) -> Message | None:
+    try:
+        return open_message(raw.decode("utf-8"), reading.options.envelope)
+    except (BadInput, UnicodeDecodeError):
+        return None
+
+
+def _bad_line(
+    raw: bytes,
+    message: Message | None,
+    error: BadInput,
+    file: FeedFile,
+    line: int,
+    reading: TableReading,
+    rule: KeyRule | NoKey,
+) -> Change:
+    """What can still be told of a line that is no change: perhaps its key, perhaps its position."""
+    position, key = None, ""
+    if message is not None:
+        with suppress(BadInput):
+            position = position_of(message, rule, reading.options)
+        with suppress(BadInput, KeyChanged):
+            key = key_of(message, message.key, rule, deleted=message.row is None)
+    facts = BadLine(
+        reason=error.message,
+        file=file.path,
+        line=line,
+        column=error.facts.get("column"),
+        keyed=bool(key) and not isinstance(rule, NoKey),
+        positioned=position is not None,
+    )
+    at = position or reading.options.position_if_absent or file.stamp
+    return Change(key or line_key(file.path, line), at, Op.BAD, raw, facts.to_bytes())
+
+
+def _chunked(changes: Iterator[Change], wants_before: bool = False) -> Iterator[_Columns]:
     chunk: list[Change] = []
     for change in changes:
         chunk.append(change)
         if len(chunk) == _ROWS:
-            yield _columns(chunk)
+            yield _columns(chunk, wants_before)
             chunk = []
     if chunk:
-        yield _columns(chunk)
+        yield _columns(chunk, wants_before)
 
 
-def _columns(changes: list[Change]) -> _Columns:
+def _columns(changes: list[Change], wants_before: bool) -> _Columns:
+    befores = [change.before if wants_before or change.op is Op.BAD else None for change in changes]
     return _Columns(
         pa.array([change.key for change in changes], pa.string()),
         np.array([change.position.wall for change in changes], dtype=np.int64),
         np.array([change.position.logical for change in changes], dtype=np.int64),
         np.array([change.op for change in changes], dtype=np.int32),
         pa.array([change.payload for change in changes], pa.binary()),
+        pa.array(befores, pa.binary()),
     )

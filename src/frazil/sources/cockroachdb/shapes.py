@@ -14,6 +14,7 @@ Inference guesses nothing that a later value could silently contradict:
 | only NULL                       | no column yet                                                                  |
 
 The key is inferred where exactly one column equals each trailing key element in every row looked at.
+How what the places know comes together is `resolving`'s part.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from dataclasses import dataclass, field, replace
 
 from frazil.errors import BadInput, ConfigError
 from frazil.model import columns as iceberg
-from frazil.model.columns import Column, ListOf, Schema, TableShape, Type, same_type
+from frazil.model.columns import Column, Field, ListOf, TableShape, Type, same_type
+from frazil.model.remembered import KnownTable, Remembered
 from frazil.sources.cockroachdb.exact import Json
 from frazil.sources.cockroachdb.profile import ColumnProfile, Kind, Profile
-from frazil.sources.cockroachdb.types import column, parse_source_type
+from frazil.sources.cockroachdb.types import DEFAULT_RULES, TypeRules, column, parse_source_type
 
 CONFIGURATION, SQL, ENRICHED, TABLE, INFERRED = "configuration", "sql", "enriched", "table", "inferred"
 _SCALE_MIN = 10
+_ALL_RULES = (DEFAULT_RULES, TypeRules(time_as="time"), TypeRules(json_as="variant"))
 _NUMERIC = {Kind.INT, Kind.NUMBER, Kind.NON_FINITE}
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENRICHED_BASE = {
@@ -91,22 +94,6 @@ class Pinned:
     key: tuple[str, ...] = ()
 
 
-def resolve_shape(places: Sequence[Knowledge]) -> TableShape | None:
-    """The shape known from these places, the first of them winning; None while columns or key are missing."""
-    best: dict[str, Column] = {}
-    for place in places:
-        for known in place.columns:
-            best.setdefault(known.name, known)
-    key = next(((place.key, place.origin) for place in places if place.key), None)
-    if key is None or not set(key[0]) <= set(best):
-        return None
-    # Types by precedence; the order is the table's own where something knows it, since a pin may name only a few.
-    order: dict[str, None] = {}
-    for place in sorted(places, key=lambda place: place.origin == CONFIGURATION):
-        order.update(dict.fromkeys(known.name for known in place.columns))
-    return TableShape(tuple(best[name] for name in order), key[0], key[1])
-
-
 def configured(pinned: Pinned) -> Knowledge:
     """Raises ConfigError for a type that does not exist."""
     columns = tuple(column(name, text, CONFIGURATION) for name, text in pinned.columns.items())
@@ -125,11 +112,27 @@ def from_enriched(profile: Profile) -> Knowledge:
     return Knowledge(columns, in_schema or profile.primary_keys, ENRICHED)
 
 
-def from_target(schema: Schema) -> Knowledge:
-    """A field's doc names its source type if we created it; else the type that Iceberg's stands for."""
-    columns = tuple(Column(f.name, f.type, _source_of(f.type, f.doc), TABLE, f.required) for f in schema)
+def from_target(known: KnownTable) -> Knowledge:
+    """A field's doc names its source type if we created it; else the type that Iceberg's stands for. The names that
+    rows carry it by, and the source's identity of it, are what the table remembers. Retired fields are left out."""
+    schema = known.schema
+    columns = tuple(_from_field(f, known.columns.get(f.id, Remembered())) for f in schema)
+    retired = {f.name for f in schema if f.id in known.columns and known.columns[f.id].retired}
     by_id = {f.id: f.name for f in schema}
-    return Knowledge(columns, tuple(by_id[i] for i in schema.identifier_ids if i in by_id), TABLE)
+    key = tuple(by_id[i] for i in schema.identifier_ids if i in by_id)
+    return Knowledge(tuple(c for c in columns if c.name not in retired), key, TABLE)
+
+
+def retired_columns(known: KnownTable) -> tuple[Column, ...]:
+    """Fields whose source column goes on in another one: rows of old may still fit them, and them only."""
+    memory = known.columns
+    return tuple(_from_field(f, memory[f.id]) for f in known.schema if f.id in memory and memory[f.id].retired)
+
+
+def _from_field(field: Field, memory: Remembered) -> Column:
+    carried = () if memory.carried == (field.name,) else memory.carried
+    source_type = _source_of(field.type, field.doc)
+    return Column(field.name, field.type, source_type, TABLE, field.required, memory.identity, carried)
 
 
 def inferred(profile: Profile, table: str) -> Knowledge:
@@ -253,10 +256,18 @@ def _enriched_type(part: Mapping[str, Json]) -> str:
     return _ENRICHED_NAMED.get(name) or _ENRICHED_BASE.get(base, "STRING")
 
 
+def ruled(knowledge: Knowledge, rules: TypeRules) -> Knowledge:
+    """The same columns with the Iceberg types that a pipeline wants where it has a choice."""
+    if rules == DEFAULT_RULES:
+        return knowledge
+    typed = tuple(replace(c, type=parse_source_type(c.source_type, rules).type) for c in knowledge.columns)
+    return replace(knowledge, columns=typed)
+
+
 def _source_of(to: Type, doc: str | None) -> str:
     if doc:
         try:
-            if same_type(parse_source_type(doc).type, to):
+            if any(same_type(parse_source_type(doc, rules).type, to) for rules in _ALL_RULES):
                 return doc
         except ConfigError:
             pass

@@ -18,19 +18,22 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from frazil.errors import SourceLost
+from frazil.errors import BadInput, ConfigError, SourceLost, SourceUnavailable
 from frazil.model.change import SplitReport
-from frazil.model.columns import Schema, TableShape
+from frazil.model.columns import TableShape
 from frazil.model.epoch import Frontier, Window
 from frazil.model.ports import SourceTable, Split
 from frazil.model.position import Hlc, Position, is_before
+from frazil.model.remembered import KnownTable
 from frazil.sources.cockroachdb.decode import DecodedTable, FeedDecoder
 from frazil.sources.cockroachdb.envelope import EnvelopeOptions
 from frazil.sources.cockroachdb.listing import FeedListing, lister_of
 from frazil.sources.cockroachdb.names import FeedFile, Format, parse_name, resolved_paths
 from frazil.sources.cockroachdb.profile import Profile, merged, profile_split
 from frazil.sources.cockroachdb.reader import Assign, FeedReader, TableReading
+from frazil.sources.cockroachdb.resolving import heard_by_rows, resolve_shape, without_dropped
 from frazil.sources.cockroachdb.shapes import (
+    TABLE,
     Knowledge,
     Pinned,
     check_enough,
@@ -39,9 +42,11 @@ from frazil.sources.cockroachdb.shapes import (
     from_enriched,
     from_target,
     inferred,
-    resolve_shape,
+    retired_columns,
+    ruled,
 )
 from frazil.sources.cockroachdb.storage import FeedLocation
+from frazil.sources.cockroachdb.types import DEFAULT_RULES, TypeRules
 
 Describe = Callable[[str], Knowledge | None]
 ProfileOf = Callable[[Sequence[Split]], Profile]
@@ -50,11 +55,18 @@ _PREVIEW_FILES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
-    """What the configuration says of one source table."""
+    """What the configuration says of one source table. `wants_before` if a target keeps rows as they were,
+    `key_optional` if its targets need no key; `follow_drops` if a column that is dropped at the source is dropped in its targets, `new_columns` if one whose type changes beyond widening goes on
+    in a new column."""
 
     pinned: Pinned = field(default_factory=Pinned)
     options: EnvelopeOptions = field(default_factory=EnvelopeOptions)
     csv_header: bool = False
+    wants_before: bool = False
+    key_optional: bool = False
+    follow_drops: bool = False
+    new_columns: bool = False
+    rules: TypeRules = DEFAULT_RULES
 
 
 class CloudFeed:
@@ -79,6 +91,8 @@ class CloudFeed:
         self._describe = describe
         self._profile = profile or self.profile
         self._described: dict[str, Knowledge | None] = {}
+        self._versions: dict[str, int] = {}
+        self._enriched: set[str] = set()
         self._reached: Position | None = None
         self._present: dict[str, list[FeedFile]] = {}
         self._is_open = False
@@ -165,49 +179,84 @@ class CloudFeed:
     def shapes(
         self,
         splits: Sequence[Split],
-        targets: Mapping[str, Schema] | None = None,
+        targets: Mapping[str, KnownTable] | None = None,
         *,
         look: bool = False,
+        ask: bool = False,
     ) -> Mapping[str, TableShape]:
         """The tables of these splits. A table of which nothing but deletes was seen so far is left out. `look` reads
-        the rows anyway: to learn of columns that nobody announced.
+        the rows anyway: to learn of columns that nobody announced. `ask` asks those again who describe the table.
 
         Raises BadInput if the key cannot be told, ConfigError for an impossible pin or for CSV files without pins.
         """
-        found: dict[str, TableShape] = {}
         by_table: dict[str, list[Split]] = {}
         for split in splits:
             by_table.setdefault(_topic(split.name), []).append(split)
+        found: dict[str, TableShape] = {}
         for table, own in by_table.items():
-            target = (targets or {}).get(table)
-            told = [configured(self._settings(table).pinned)]
-            if look or resolve_shape(told) is None:
-                told.append(self._asked(table, again=look))
-            by_target = from_target(target) if target is not None else Knowledge()
-            is_family = "+" in table
-            shape = resolve_shape([*told, by_target])
-            if shape is None or look or is_family:
-                seen = self._profile(own)
-                told = [for_family(place, seen) for place in told] if is_family else told
-                places = [*told, from_enriched(seen), by_target]
-                key_is_known = any(place.key for place in places)
-                guess = inferred(seen if not key_is_known else _without_key(seen), table)
-                shape = resolve_shape([*places, guess])
-                if shape is None:
-                    is_csv = any(_file(split.name).format is Format.CSV for split in own)
-                    check_enough(table, [*places, guess], seen, is_csv=is_csv)
+            shape = self._shape(table, own, (targets or {}).get(table), look or (ask and table in self._enriched), ask)
             if shape is not None:
                 found[table] = shape
+            # With rows of two versions in one window, the older one may hide what the newer one tells.
+            self._versions[table] = min(_file(split.name).schema_version for split in own)
         return found
 
-    def preview(self, table: str, target: Schema | None) -> TableShape | None:
+    def renewed(self, table: str, splits: Sequence[Split]) -> bool:
+        """Whether the source changed the table's schema since its shape was last asked for, and somebody can tell."""
+        versions = [_file(split.name).schema_version for split in splits]
+        tells = self._describe is not None or table in self._enriched or self._settings(table).follow_drops
+        return tells and max(versions, default=0) > self._versions.get(table, 0)
+
+    def _shape(
+        self, table: str, own: Sequence[Split], target: KnownTable | None, look: bool, ask: bool
+    ) -> TableShape | None:
+        settings, is_family = self._settings(table), "+" in table
+        optional = settings.key_optional
+        pinned = ruled(configured(settings.pinned), settings.rules)
+        is_pinned = resolve_shape([pinned]) is not None
+        told = [pinned, self._asked(table, again=look or ask, needed=look or not is_pinned)]
+        by_target = from_target(target) if target is not None else Knowledge()
+        shape, seen = resolve_shape([*told, by_target]), None
+        if shape is None or look or is_family:
+            seen = self._profile(own)
+            if seen.schema is not None:
+                self._enriched.add(table)
+            told = [for_family(place, seen) for place in told] if is_family else told
+            places = [*told, ruled(from_enriched(seen), settings.rules), by_target]
+            key_is_known = any(place.key for place in places)
+            guess = ruled(self._guess(table, _without_key(seen) if key_is_known else seen), settings.rules)
+            shape = resolve_shape([*places, guess], key_optional=optional)
+            if shape is None:
+                is_csv = any(_file(split.name).format is Format.CSV for split in own)
+                check_enough(table, [*places, guess], seen, is_csv=is_csv)
+        if shape is None:
+            return None
+        if look and seen is not None and target is not None:
+            of_table = (*by_target.columns, *retired_columns(target))
+            shape = heard_by_rows(shape, seen, of_table, new_columns=settings.new_columns)
+        if settings.follow_drops and any(known.origin == TABLE for known in shape.columns):
+            shape = without_dropped(shape, self._profile(own) if seen is None else seen)
+        return shape
+
+    def _guess(self, table: str, seen: Profile) -> Knowledge:
+        """Where no key is needed, one that cannot be told is none."""
+        try:
+            return inferred(seen, table)
+        except BadInput:
+            if not self._settings(table).key_optional:
+                raise
+            return inferred(_without_key(seen), table)
+
+    def preview(self, table: str, target: KnownTable | None) -> TableShape | None:
         """What the table looks like judging by a few of its newest files, resolved or not."""
         own = [file for file in self.listing.survey() if file.topic == table]
         splits = [Split(0, file.path, "{}", file.size) for file in own[-_PREVIEW_FILES:]]
         if splits:
             return self.shapes(splits, {} if target is None else {table: target}, look=True).get(table)
         places = [configured(self._settings(table).pinned), self._asked(table)]
-        return resolve_shape([*places, from_target(target)] if target is not None else places)
+        if target is not None:
+            places.append(from_target(target))
+        return resolve_shape(places, key_optional=self._settings(table).key_optional)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -236,14 +285,26 @@ class CloudFeed:
 
     def _reading(self, table: str, shape: TableShape) -> TableReading:
         settings = self._settings(table)
-        return TableReading(table=table, shape=shape, options=settings.options, csv_header=settings.csv_header)
+        return TableReading(
+            table=table,
+            shape=shape,
+            options=settings.options,
+            csv_header=settings.csv_header,
+            wants_before=settings.wants_before,
+        )
 
-    def _asked(self, table: str, again: bool = False) -> Knowledge:
+    def _asked(self, table: str, again: bool = False, needed: bool = True) -> Knowledge:
+        """What the source says over SQL. If it does not answer, what it said before; if nothing else tells the columns,
+        that it does not answer."""
         if self._describe is None:
             return Knowledge()
         if again or table not in self._described:
-            self._described[table] = self._describe(table)
-        return self._described[table] or Knowledge()
+            try:
+                self._described[table] = self._describe(table)
+            except (SourceUnavailable, ConfigError):
+                if needed:
+                    raise
+        return ruled(self._described.get(table) or Knowledge(), self._settings(table).rules)
 
     def _resolved_path(self, position: Position) -> str:
         known = self.listing.path_of(_hlc(position))

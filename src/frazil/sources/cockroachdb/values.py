@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from unicodedata import category, is_normalized
 from uuid import UUID
 
 import pyarrow as pa
@@ -38,6 +39,7 @@ _DAY_MICROS = 86_400_000_000
 _FLOAT32_END = Decimal(((1 << 25) - 1) << 103)  # from here on, rounding gives infinity
 _FLOAT64_END = Decimal(((1 << 54) - 1) << 970)
 _EXPONENT_MAX = 10_000
+_INVISIBLE_LETTERS = "\u115f\u1160\u3164\uffa0"
 
 
 class Misfit(ValueError):
@@ -54,6 +56,8 @@ def converter(column: Column) -> Converter:
 
 
 def _converter(to: Type, source: SourceType) -> Converter:
+    if isinstance(to, ListOf) and source.family is Family.VECTOR:
+        return _vector
     if isinstance(to, ListOf):
         element = _converter(to.element, source.element or source)
         return lambda value: [None if item is None else element(item) for item in _expect(value, list, "an array")]
@@ -72,7 +76,7 @@ def _converter(to: Type, source: SourceType) -> Converter:
         case "double":
             return lambda value: _float(value, _FLOAT64_END, float)
         case "float":
-            return lambda value: _float(value, _FLOAT32_END, _float32)
+            return lambda value: _float(value, _FLOAT32_END, float32)
         case "boolean":
             return lambda value: _expect(value, bool, "true or false")
         case "string" if source.family in (Family.JSON, Family.GEO):
@@ -131,7 +135,9 @@ def _canonical(column: Column) -> Callable[[Json], str]:
         case Family.TIMESTAMPTZ:
             return lambda value: quote(timestamp_text(_timestamp_micros(value, zoned=True)) + "Z")
         case Family.TIME:
-            return lambda value: quote(time_text(_time_micros(value)))
+            return lambda value: quote(time_text(exactly(value)))
+        case Family.COLLATED:
+            return lambda value: quote(_collated(value))
         case _:
             return lambda value: quote(_string(value))
 
@@ -167,6 +173,22 @@ def _string(value: Json) -> str:
     if isinstance(value, Number) or not isinstance(value, str):
         raise Misfit("a string is expected")
     return value
+
+
+def _collated(value: Json) -> str:
+    """Strings of which no two are equal under a collation that tells case and accents apart: composed, and without
+    what collations skip (controls, formats, loose marks)."""
+    text = _string(value)
+    if not text.isascii() and not is_normalized("NFC", text):
+        raise Misfit("a collated key in another normal form than NFC may equal one that is written differently")
+    if not (text.isascii() and text.isprintable()) and not all(_is_told_apart(char) for char in text):
+        raise Misfit("a collated key with characters that collations skip may equal one that lacks them")
+    return text
+
+
+def _is_told_apart(char: str) -> bool:
+    kind = category(char)
+    return (kind[0] in "LNPS" or kind == "Zs") and char not in _INVISIBLE_LETTERS
 
 
 def _integer(value: Json, bits: int) -> int:
@@ -208,7 +230,7 @@ def _decimal(value: Json, precision: int, scale: int) -> Decimal:
 
 
 def _decimal_text(value: Json) -> str:
-    if isinstance(value, Number) or value in _NON_FINITE:
+    if isinstance(value, Number) or (isinstance(value, str) and value in _NON_FINITE):
         return str(value)
     raise Misfit("a number is expected")
 
@@ -223,9 +245,24 @@ def _float(value: Json, end: Decimal, parse: Callable[[str], float]) -> float:
     raise Misfit("a number is expected")
 
 
-def _float32(text: str) -> float:
-    """Rounded once, from the digits: by way of a double it would be rounded twice."""
-    return float(pa.scalar(str(text)).cast(pa.float32()).as_py())
+def float32(text: str) -> float:
+    """The number as a float of 32 bits, if that is the number: the text is what such a float prints as, or its exact
+    value with all the digits of a double. A number with more digits than a float holds is refused, not rounded."""
+    given = float(text)
+    held = pa.scalar(given, pa.float64()).cast(pa.float32())
+    if given != held.as_py() and given != float(held.cast(pa.string()).as_py()):
+        raise Misfit("more digits than a FLOAT4 holds")
+    return float(held.as_py())
+
+
+def _vector(value: Json) -> list[float]:
+    text = _string(value)
+    if not (text.startswith("[") and text.endswith("]")):
+        raise Misfit("a vector like [1,2,3] is expected")
+    parts = [part.strip() for part in text[1:-1].split(",")] if text != "[]" else []
+    if not all(_NUMERAL.fullmatch(part) for part in parts):
+        raise Misfit("a vector of numbers is expected")
+    return [_float(Number(part), _FLOAT32_END, float32) for part in parts]
 
 
 def _uuid(value: Json) -> UUID:

@@ -1,0 +1,115 @@
+"""The commit alone: every file is written, the table's head is read, one snapshot is committed.
+
+builtin catalog     SQLite, local files
+REST on loopback    Iceberg's reference server, local files; left out where its jars cannot be had
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import statistics
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.report import Measured, measured, unmeasured
+from bench.stage import Bench, say, timed
+from frazil.coordinator.admission import Coordinator
+from frazil.coordinator.publish import make_intent
+from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog
+from frazil.lake.commits import IcebergLake
+from frazil.lake.tables import LoadedTable, Tables
+from frazil.model.columns import LONG, Column, TableShape
+from frazil.model.commit import Accepted
+from frazil.model.epoch import Frontier
+from frazil.model.files import FileClosed, Kind
+from frazil.model.ledger import Fence
+from frazil.model.names import JobId, TableName, batch_id
+from frazil.model.position import Hlc
+from frazil.model.write import DeleteMode, TableOptions
+
+BUILTIN_AT_MOST_MS, REST_AT_MOST_MS = 100, 500
+_TABLE = TableName(("bench",), "commits")
+_TESTS = Path(__file__).parents[1] / "tests"
+_WARM_UP = 3
+_ROWS = 1_000
+
+
+def commits(bench: Bench) -> list[Measured]:
+    found = [_p50(bench, open_catalog(bench.spark, bench.settings), "builtin catalog", BUILTIN_AT_MOST_MS)]
+    label = "REST on loopback, local files"
+    try:
+        with _rest(bench.work) as uri:
+            settings = CatalogSettings(name="bench_rest", type=CatalogType.REST, uri=uri)
+            found.append(_p50(bench, open_catalog(bench.spark, settings), label, REST_AT_MOST_MS))
+    except (ImportError, OSError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        found.append(unmeasured(f"commit, all files written, {label}: not measured, no server: {reason}"))
+    return found
+
+
+@contextmanager
+def _rest(work: Path) -> Iterator[str]:
+    """The server that the tests use."""
+    sys.path.insert(0, str(_TESTS))
+    try:
+        server = import_module("servers.rest_server")
+    finally:
+        sys.path.remove(str(_TESTS))
+    home = work / "rest"
+    home.mkdir()
+    with server.rest_server(home) as uri:
+        yield uri
+
+
+def _p50(bench: Bench, catalog: Catalog, label: str, at_most: float) -> Measured:
+    tables, lake = Tables(catalog), IcebergLake(catalog)
+    shape = TableShape((Column("id", LONG, "INT8", "configuration"),), ("id",), "configuration")
+    table = tables.ensure(_TABLE, shape, TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
+    coordinator = Coordinator(job=JobId("commits"), fence=Fence(1, uuid4()), incarnation="bench")
+    took = []
+    for number in range(_WARM_UP + bench.sizes.commits):
+        lower, upper = (Hlc(number) if number else None), Hlc(number + 1)
+        file = _file(table, coordinator.job, upper)
+        intent = make_intent(coordinator, _TABLE, table.uuid, lower, Frontier(upper), [file])
+
+        def commit(plan=intent.plan) -> None:  # type: ignore[no-untyped-def]
+            answer = lake.commit(_TABLE, lake.head(_TABLE), plan)
+            if not isinstance(answer, Accepted):
+                raise AssertionError(f"nobody else writes {_TABLE}, yet its commit was answered with {answer}")
+
+        took.append(timed(commit))
+    say(f"  {label}: " + " ".join(f"{1000 * seconds:.0f}" for seconds in took) + " ms")
+    name = f"commit, all files written, {label}: p50"
+    return measured(name, 1000 * statistics.median(took[_WARM_UP:]), "ms", at_most=at_most)
+
+
+def _file(table: LoadedTable, job: JobId, epoch: Hlc) -> FileClosed:
+    path = Path(table.location.removeprefix("file:")) / "data" / f"{epoch.text}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (field,) = table.schema.fields
+    column = pa.field("id", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(field.id)})
+    with path.open("wb") as file:
+        pq.write_table(pa.table([pa.array(range(_ROWS), pa.int64())], schema=pa.schema([column])), file)
+        os.fsync(file.fileno())
+    content = path.read_bytes()
+    return FileClosed(
+        table=_TABLE,
+        epoch=epoch,
+        batch_id=batch_id(job, _TABLE, epoch),
+        worker=0,
+        schema_id=table.schema.schema_id,
+        spec_id=table.spec.spec_id,
+        path=str(path),
+        kind=Kind.DATA,
+        records=_ROWS,
+        size=len(content),
+        digest=hashlib.sha256(content).hexdigest(),
+    )

@@ -1,0 +1,112 @@
+"""Rows a second: catching up with a feed, loading a table for the first time, taking rows that are decoded already.
+
+catch_up     many epochs of JSON files --> snapshots      beside PyArrow parsing and writing the same files
+first_load   one scan of JSON files --> one snapshot      beside Spark reading them and writeTo().append()
+decoded      a DataFrame in memory --upsert_stream--> a snapshot
+"""
+
+from __future__ import annotations
+
+import statistics
+
+from pyspark import StorageLevel
+
+import frazil
+from bench.feeds import rows_sql
+from bench.peers import append, create_empty, plain_load
+from bench.report import Measured, measured
+from bench.stage import FORMAT_VERSIONS, Bench, say, timed
+
+CATCH_UP_AT_MOST, CATCH_UP_AT_LEAST = 2.0, 200_000
+DECODED_AT_LEAST = 400_000
+FIRST_LOAD_AT_MOST = 1.3
+_DECODED_BATCHES = 3
+_ZSTD = {"format-version": "2", "write.parquet.compression-codec": "zstd"}
+
+
+def catch_up(bench: Bench) -> list[Measured]:
+    """Every mode reads the same files; the first epoch meets an empty table, the others a growing one."""
+    changes, epochs = bench.sizes.behind, bench.sizes.behind_epochs
+    feed = bench.feed("catch_up")
+    for _ in range(epochs):
+        resolved = feed.updates(changes // epochs, changes)
+    say(f"  a feed of {changes:,} changes is there")
+    cores = bench.spark.sparkContext.defaultParallelism
+    to = bench.work / "plain_load"
+    plain = timed(lambda: plain_load(feed.files, to, cores))
+    label = f"catch-up of {changes:,} changes in {epochs} epochs"
+    found = [measured(f"{label}: PyArrow parses and writes, {cores} threads", changes / plain, "changes/s")]
+    for mode in bench.modes:
+        name = f"catch_up_{mode}"
+        with bench.running(feed, name, mode) as run:
+            took = run.seconds(lambda: resolved)
+        say(f"  {mode}: {took:.1f} s, PyArrow {plain:.1f} s")
+        is_default = mode == bench.modes[0]
+        found += [
+            measured(
+                f"{label}: Frazil {mode}",
+                changes / took,
+                "changes/s",
+                at_least=CATCH_UP_AT_LEAST if is_default else None,
+            ),
+            measured(
+                f"{label}: Frazil {mode} / PyArrow, time",
+                took / plain,
+                "x",
+                at_most=CATCH_UP_AT_MOST if is_default else None,
+            ),
+        ]
+    return found
+
+
+def first_load(bench: Bench) -> list[Measured]:
+    """Both read the same JSON files; neither has anything to delete."""
+    rows, mode = bench.sizes.first_load, bench.modes[0]
+    feed = bench.feed("first_load")
+    resolved = feed.scan(rows)
+    peer = bench.table("first_load_append")
+    create_empty(bench.spark, peer, _ZSTD)
+    create_empty(bench.spark, bench.table("first_load_warm"), _ZSTD)
+    append(bench.spark, bench.table("first_load_warm"), feed.files[:1])
+    theirs = timed(lambda: append(bench.spark, peer, feed.files))
+    with bench.running(feed, "first_load", mode) as run:
+        ours = run.seconds(lambda: resolved)
+    label = f"first load of {rows:,} rows"
+    say(f"  {label}: {ours:.1f} s, writeTo().append() {theirs:.1f} s")
+    return [
+        measured(f"{label}: Frazil", rows / ours, "rows/s"),
+        measured(f"{label}: Spark writeTo().append()", rows / theirs, "rows/s"),
+        measured(f"{label}: Frazil / Spark, time", ours / theirs, "x", at_most=FIRST_LOAD_AT_MOST),
+    ]
+
+
+def decoded(bench: Bench) -> list[Measured]:
+    """Batch after batch of the same keys through `upsert_stream`; the first one meets no table and warms up."""
+    rows = bench.sizes.decoded
+    frame = bench.spark.sql(rows_sql(rows)).persist(StorageLevel.MEMORY_ONLY)
+    frame.count()
+    found = []
+    for mode in bench.modes:
+        took = []
+        for batch in range(1 + _DECODED_BATCHES):
+            took.append(
+                timed(
+                    lambda number=batch, mode=mode: frazil.upsert_stream(  # type: ignore[misc]
+                        frame,
+                        number,
+                        pipeline=f"decoded_{mode}",
+                        target=f"bench.decoded_{mode}",
+                        key="id",
+                        warehouse=bench.settings.warehouse,
+                        deletes=mode,
+                        format_version=FORMAT_VERSIONS[mode],
+                        query_id="bench",
+                    )
+                )
+            )
+        say(f"  {mode}: " + " ".join(f"{seconds:.2f}" for seconds in took))
+        at_least = DECODED_AT_LEAST if mode == bench.modes[0] else None
+        name = f"decoded batches of {rows:,} rows to a committed snapshot: Frazil {mode}"
+        found.append(measured(name, rows / statistics.median(took[1:]), "rows/s", at_least=at_least))
+    frame.unpersist()
+    return found

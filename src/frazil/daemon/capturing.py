@@ -1,0 +1,106 @@
+"""Keys in quarantine, as the driver knows them: what is in the table, and what is on its way there.
+
+    quarantine table at its head --keys--> in the table --+
+    tasks of the last windows ----keys--> in flight ------+--> WriteJob.quarantined: they capture what follows (H49)
+
+A replay by another process takes rows out of the table. It is noticed by the table's head before the next window is
+written. A key whose rows are in flight is not in the table yet, so it is kept until the head shows their epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Protocol
+
+from frazil.coordinator.frontier import At, read_frontier
+from frazil.daemon.tables import RunningTable
+from frazil.model.change import CaptureReport
+from frazil.model.ledger import LedgerEntry, TableHead
+from frazil.model.names import JobId, TableName
+from frazil.model.ports import Lake
+from frazil.model.position import Position, is_before
+
+Order = tuple[int, int]
+
+
+class ReadsKeys(Protocol):
+    def keys(self, table: TableName, snapshot_id: int) -> tuple[Mapping[str, Order], int]:
+        """The keys of a quarantine table, each with its oldest position, and the number of rows."""
+
+
+@dataclass
+class _Known:
+    snapshot_id: int | None = None
+    resolved: Position | None = None
+    keys: Mapping[str, Order] = field(default_factory=dict)
+    rows: int = 0
+    in_flight: list[tuple[Position, Mapping[str, Order]]] = field(default_factory=list)
+
+
+class Capturing:
+    """`tell` is told how many rows are in quarantine whenever that is found out."""
+
+    def __init__(self, lake: Lake, reading: ReadsKeys, job: JobId, tell: Callable[[RunningTable, int], None]) -> None:
+        self._lake = lake
+        self._reading = reading
+        self._job = job
+        self._tell = tell
+        self._known: dict[TableName, _Known] = {}
+        self._lock = Lock()
+
+    def forget(self) -> None:
+        """After a doubt nothing is in flight, and the tables say what is in them."""
+        with self._lock:
+            self._known.clear()
+
+    def keys(self, quarantine: RunningTable) -> Mapping[str, Order]:
+        """The keys that capture what follows, as of now."""
+        name = quarantine.target
+        known = self._known.get(name)
+        if known is None or known.keys or known.in_flight:
+            head = self._lake.head(name)
+            if known is None or head.snapshot_id != known.snapshot_id:
+                known = self._read(quarantine, head, known)
+        return _oldest([known.keys, *(keys for _, keys in known.in_flight)])
+
+    def sent(self, quarantine: RunningTable, upper: Position, reports: Iterable[CaptureReport]) -> None:
+        """A window up to `upper` was written, and these keys are in quarantine with it."""
+        keys = _oldest([report.keys for report in reports])
+        if keys:
+            with self._lock:
+                self._known.setdefault(quarantine.target, _Known()).in_flight.append((upper, keys))
+
+    def landed(self, quarantine: RunningTable, entry: LedgerEntry) -> None:
+        """An epoch of the quarantine is published."""
+        with self._lock:
+            known = self._known.setdefault(quarantine.target, _Known())
+            if is_before(known.resolved, entry.resolved):
+                known.rows += entry.rows
+                self._tell(quarantine, known.rows)
+
+    def _read(self, quarantine: RunningTable, head: TableHead, known: _Known | None) -> _Known:
+        keys: Mapping[str, Order] = {}
+        rows = 0
+        if head.snapshot_id is not None:
+            keys, rows = self._reading.keys(quarantine.target, head.snapshot_id)
+        match read_frontier(head, self._job):
+            case At(entry):
+                resolved: Position | None = entry.resolved
+            case _:
+                resolved = None
+        with self._lock:
+            waiting = [] if known is None else [sent for sent in known.in_flight if is_before(resolved, sent[0])]
+            found = _Known(head.snapshot_id, resolved, keys, rows, waiting)
+            self._known[quarantine.target] = found
+            self._tell(quarantine, rows)
+        return found
+
+
+def _oldest(places: Iterable[Mapping[str, Order]]) -> dict[str, Order]:
+    found: dict[str, Order] = {}
+    for keys in places:
+        for key, order in keys.items():
+            found[key] = min(order, found.get(key, order))
+    return found

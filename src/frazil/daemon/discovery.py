@@ -1,0 +1,132 @@
+"""Which tables a pipeline has, and how far each of them is.
+
+    configuration --recall--> ledgers of tables that were published before --> Origin and its targets
+    source --------notice--> tables it offers now and the configuration wants ----^
+                                                                              |
+                                     read_ledgers: frontier of every target <-+
+
+What the ledgers tell spares a look at the whole source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from frazil import errors
+from frazil.clock import Clock
+from frazil.config.model import PipelineConfig
+from frazil.config.routing import Route, is_pattern, matches, route, target_of
+from frazil.config.tables import TableEntry
+from frazil.coordinator.admission import Coordinator
+from frazil.coordinator.recovery import Start, newest_generation, source_table, start
+from frazil.daemon.modes import check_mode
+from frazil.daemon.tables import Origin, RunningTable, roles_of
+from frazil.lake.tables import Tables
+from frazil.model.names import TableName
+from frazil.model.ports import Lake, Source
+from frazil.observability.logs import Log
+
+_log = Log("frazil.pipeline")
+
+
+class Discovery:
+    """The tables of one run. `targets` are all of them, `mirrors` one for each source table."""
+
+    def __init__(self, config: PipelineConfig, source: Source, lake: Lake, tables: Tables, clock: Clock) -> None:
+        self._config = config
+        self._source = source
+        self._lake = lake
+        self._tables = tables
+        self._clock = clock
+        self._by_source: dict[str, list[RunningTable]] = {}
+        self._indexes = 0
+
+    @property
+    def targets(self) -> list[RunningTable]:
+        return [target for targets in self._by_source.values() for target in targets]
+
+    @property
+    def mirrors(self) -> list[RunningTable]:
+        return [targets[-1] for targets in self._by_source.values()]
+
+    def beside(self, mirror: RunningTable) -> list[RunningTable]:
+        """All targets of the mirror's source table, the mirror last."""
+        return self._by_source[mirror.source]
+
+    def target(self, name: TableName) -> RunningTable:
+        return next(target for target in self.targets if target.target == name)
+
+    def recall(self) -> None:
+        """Only patterns and tables that were never published need a look at the source. A table is known by its ledger
+        even if all its files are gone from the source."""
+        recalled = [self._recalled(entry) for entry in self._config.tables]
+        for taken in recalled:
+            if taken is not None:
+                self._take(taken)
+        if None in recalled:
+            self._take_offered()
+
+    def notice(self, coordinator: Coordinator) -> None:
+        """Tables the source offers now and the configuration wants; of new ones the ledgers are read."""
+        known = set(self._by_source)
+        self._take_offered()
+        self.read_ledgers(coordinator, self._by_source.keys() - known)
+
+    def newest_generation(self) -> int:
+        """What the tables have seen, in case the register of pipelines was lost."""
+        names = [table.target for table in self.targets]
+        heads = [self._lake.head(name) for name in names if self._tables.exists(name)]
+        return max((newest_generation(head, self._config.job) for head in heads), default=0)
+
+    def read_ledgers(self, coordinator: Coordinator, sources: Iterable[str] | None = None) -> None:
+        """Of these source tables, or of all. Raises what stops the pipeline: fenced, rolled back, another source."""
+        for source in list(self._by_source) if sources is None else sources:
+            *companions, mirror = self._by_source[source]
+            for table in (*companions, mirror):
+                self._read_ledger(table, coordinator)
+            for table in companions:
+                table.begin_behind(mirror.progress.tip_position)
+
+    def _read_ledger(self, table: RunningTable, coordinator: Coordinator) -> None:
+        name = table.target
+        if not self._tables.exists(name):
+            table.loaded, table.empty = None, True
+            table.start_at(None, None, self._clock.now())
+            return
+        table.loaded = self._tables.load(name)
+        head = self._lake.head(name)
+        table.empty = head.snapshot_id is None
+        match start(head, name, coordinator):
+            case Start(frontier, entry):
+                check_mode(table, entry is not None)
+                table.start_at(frontier, entry, self._clock.now())
+            case errors.Terminal() as error:
+                raise error
+
+    def _recalled(self, entry: TableEntry) -> Route | None:
+        if is_pattern(entry.source):
+            return None
+        target = target_of(entry.target, entry.source, entry.source, self._config.pipeline)
+        if not self._tables.exists(target):
+            return None
+        source = source_table(self._lake.head(target), self._config.job)
+        return Route(source, entry, target) if source and matches(entry.source, source) else None
+
+    def _take_offered(self) -> None:
+        for taken in route(self._config, [table.name for table in self._source.tables()]):
+            self._take(taken)
+
+    def _take(self, taken: Route) -> None:
+        if taken.source in self._by_source:
+            return
+        known = next((mirror for mirror in self.mirrors if mirror.target == taken.target), None)
+        if known is not None:
+            # The same table under its other name, with or without database and schema: the feed was made anew.
+            targets = self._by_source.pop(known.source)
+            known.origin.route = taken
+        else:
+            origin = Origin(taken, self._indexes)
+            self._indexes += 1
+            targets = [RunningTable(origin, role) for role in roles_of(taken, self._config)]
+        self._by_source[taken.source] = targets
+        _log.info("table", source=taken.source, table=taken.target.text)

@@ -1,0 +1,86 @@
+"""What a written window means for each of its tables: the epochs to publish, each following the one before.
+
+    WrittenWindow --> companions' chains   committed first
+                  `-> mirrors' chains      committed when all of those are
+
+The order is what makes a mirror's frontier speak for its companions, see `tables`. An epoch that a companion publishes
+its mirror publishes too, if need be empty: so whatever is in quarantine lies behind the mirror's frontier, and can be
+replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from frazil.clock import Clock
+from frazil.config.model import PipelineConfig
+from frazil.coordinator.admission import Coordinator
+from frazil.coordinator.publish import Intent, make_intent
+from frazil.daemon.tables import RunningTable
+from frazil.daemon.windows import Targets, WrittenWindow
+from frazil.epochs.progress import chain, epochs_to_publish, heartbeat_due
+from frazil.model.epoch import Frontier
+from frazil.model.ports import Source
+from frazil.model.position import Position
+from frazil.model.write import DeleteMode
+
+Chain = list[Intent]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chains:
+    """Of one window: `first` must be committed before anything of `then` is sent."""
+
+    first: tuple[Chain, ...]
+    then: tuple[Chain, ...]
+
+
+class IntentMaker:
+    def __init__(self, config: PipelineConfig, source: Source, clock: Clock) -> None:
+        self._config = config
+        self._source = source
+        self._clock = clock
+
+    def chains(self, coordinator: Coordinator, written: WrittenWindow, concerned: Sequence[Targets]) -> Chains:
+        """The epochs of these tables; each counts as in flight from now on."""
+        first, then = [], []
+        for *companions, mirror in concerned:
+            beside: set[Position] = set()
+            for table in companions:
+                made = self._chain(coordinator, written, table, ())
+                beside |= {intent.upper for intent in made if intent.plan.files}
+                first.append(made)
+            then.append(self._chain(coordinator, written, mirror, beside))
+        return Chains(first=tuple(made for made in first if made), then=tuple(made for made in then if made))
+
+    def _chain(
+        self, coordinator: Coordinator, written: WrittenWindow, table: RunningTable, beside: Collection[Position]
+    ) -> Chain:
+        own, window = written.found(table.index), written.window
+        files = written.files(table.target)
+        interval = timedelta(seconds=self._config.heartbeat)
+        beat = heartbeat_due(table.published_at, self._clock.now(), interval)
+        starts_empty, tip = table.starts_empty, table.progress.tip_position
+        met = table.is_mirror and any(report.rows for report in own)
+        uuid = "" if table.loaded is None else table.loaded.uuid
+        intents = []
+        for lower, upper in chain(tip, epochs_to_publish(window, files, tip, beat, met, beside)):
+            frontier = Frontier(upper, self._source.notes(table.source, upper, own))
+            intents.append(
+                make_intent(
+                    coordinator,
+                    table.target,
+                    uuid,
+                    lower,
+                    frontier,
+                    files.get(upper, ()),
+                    requires_empty=starts_empty and upper == window.uppers[0],
+                    source=table.source,
+                    vectors=table.options.mode is DeleteMode.VECTORS,
+                )
+            )
+            table.hand_over(frontier)
+        table.read_through(window.upper, any(report.holds_changes for report in own))
+        return intents

@@ -1,0 +1,140 @@
+"""The locators of a pipeline's tables: who finds the older rows of an epoch's keys.
+
+    of(table) --> the table's locator, the same one every time
+                    locate(files, head): schema, specs and version as they are at that head
+                                           `--another than before?--> a new TableLocator
+
+All of them share one key index on the driver's disk, one memory of deleted rows, and Spark for what is too large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+
+from pyspark.sql import SparkSession
+
+from frazil.clock import Clock
+from frazil.errors import ConfigError
+from frazil.lake.commits import IcebergLake
+from frazil.lake.tables import LoadedTable
+from frazil.model.columns import Field
+from frazil.model.files import FileClosed
+from frazil.model.ledger import TableHead
+from frazil.model.names import TableName
+from frazil.model.ports import Located
+from frazil.model.write import ParquetSettings
+from frazil.workers.lookup.cache import CacheStats, process_cache
+from frazil.workers.lookup.deleted import DeletedRows
+from frazil.workers.lookup.locate import LookupCounts, Roads, SearchedTable, TableLocator
+from frazil.workers.lookup.plan import Road
+from frazil.workers.lookup.spark import SparkRoads
+
+NAME_MAPPING = "schema.name-mapping.default"
+KeyOf = Callable[[TableName], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatus:
+    """The key index on this machine, and what was searched with it since the start, by table."""
+
+    cache: CacheStats
+    tables: Mapping[str, LookupCounts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocatorSettings:
+    """`directory` is where indexes are kept, on the driver and on every executor, up to `size` bytes each. `road`
+    overrides the choice of where to search."""
+
+    directory: Path
+    size: int
+    storage: Mapping[str, str] = field(default_factory=dict)
+    parquet: ParquetSettings = field(default_factory=ParquetSettings)
+    road: Road | None = None
+
+
+class Locators:
+    """One per pipeline; thread-safe. A table's own locator is asked by one thread at a time."""
+
+    def __init__(
+        self,
+        lake: IcebergLake,
+        spark: SparkSession,
+        catalog: str,
+        clock: Clock,
+        settings: LocatorSettings,
+        key_of: KeyOf | None = None,
+    ) -> None:
+        """`catalog` is its name in Spark SQL. `key_of` tells the key columns of tables that name no identifier
+        fields."""
+        self._lake = lake
+        self._clock = clock
+        self._settings = settings
+        self._key_of = key_of
+        self._cache = process_cache(settings.directory, settings.size)
+        self._deleted = DeletedRows(settings.storage)
+        self._roads: Roads = SparkRoads(spark, catalog, settings.directory, settings.size)
+        self._tables: dict[TableName, LocatorOf] = {}
+        self._lock = Lock()
+
+    def of(self, table: TableName) -> LocatorOf:
+        with self._lock:
+            if table not in self._tables:
+                self._tables[table] = LocatorOf(self, table)
+            return self._tables[table]
+
+    def status(self) -> IndexStatus:
+        with self._lock:
+            tables = dict(self._tables)
+        return IndexStatus(self._cache.stats(), {name.text: one.counts for name, one in sorted(tables.items())})
+
+    def searched(self, table: TableName, head: TableHead) -> SearchedTable:
+        """What a search must know of the table at this head. Raises ConfigError if it has no key."""
+        loaded = self._lake.loaded(table, head)
+        return SearchedTable(
+            name=table,
+            key=self._key(loaded),
+            schema_id=loaded.schema.schema_id,
+            format_version=loaded.format_version,
+            specs=loaded.specs,
+            delete_spec=loaded.delete_spec,
+            parquet=self._settings.parquet,
+            storage=self._settings.storage,
+            name_mapping=loaded.properties.get(NAME_MAPPING),
+        )
+
+    def make(self, table: SearchedTable, counts: LookupCounts) -> TableLocator:
+        parts = self._lake, self._cache, self._deleted, self._clock, self._roads
+        return TableLocator(table, *parts, road=self._settings.road, counts=counts)
+
+    def _key(self, loaded: LoadedTable) -> tuple[Field, ...]:
+        names = tuple(self._key_of(loaded.name)) if self._key_of is not None else ()
+        if names and all(loaded.schema.field(name) is not None for name in names):
+            return loaded.schema.select(names)
+        if loaded.schema.identifiers:
+            return loaded.schema.identifiers
+        raise ConfigError(
+            f"{loaded.name} has no key by which its older rows could be found",
+            hint=f"Name the key columns in the table's entry, or: ALTER TABLE {loaded.name} SET IDENTIFIER FIELDS ...",
+            table=loaded.name.text,
+        )
+
+
+class LocatorOf:
+    """Implements `frazil.model.ports.Locator` for one table, whatever becomes of its schema meanwhile."""
+
+    def __init__(self, locators: Locators, table: TableName) -> None:
+        self.counts = LookupCounts()
+        self._locators = locators
+        self._name = table
+        self._current: TableLocator | None = None
+
+    def locate(self, files: Sequence[FileClosed], head: TableHead, *, by_equality: bool) -> Located:
+        """See the port."""
+        table = self._locators.searched(self._name, head)
+        if self._current is None or self._current.table != table:
+            self._current = self._locators.make(table, self.counts)
+        return self._current.locate(files, head, by_equality=by_equality)

@@ -1,0 +1,28 @@
+"""Whether a table that is live may be written in the mode that the configuration wants now.
+
+equality <-> vectors        yes: both mean one row for a key
+mirror   --> append-only    yes: log rows begin here, older rows have no `_op`
+append-only --> mirror      no: a log holds many rows for a key, and nobody could tell which of them is the row
+"""
+
+from __future__ import annotations
+
+from frazil.daemon.tables import RunningTable
+from frazil.errors import ConfigError
+from frazil.model.write import CHANGELOG_OP, CHANGELOG_POSITION, DeleteMode
+
+
+def check_mode(table: RunningTable, is_published: bool) -> None:
+    """Raises ConfigError for a changelog that is to become a mirror."""
+    mode, loaded = table.options.mode, table.loaded
+    if not table.is_mirror or mode is DeleteMode.APPEND_ONLY or loaded is None or not is_published:
+        return
+    told = table.route.entry.columns
+    if all(loaded.schema.field(name) is not None and name not in told for name in (CHANGELOG_OP, CHANGELOG_POSITION)):
+        raise ConfigError(
+            f"{table.name} is a changelog and holds many rows for a key; it cannot become a mirror (deletes: {mode})",
+            hint=f"Give {table.source} a new target and load it from the start of the source; or set "
+            "`deletes: append-only` again. To have both, use `changelog: true` with the new target.",
+            table=table.name,
+            mode=mode.value,
+        )

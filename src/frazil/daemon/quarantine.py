@@ -1,0 +1,80 @@
+"""What is in quarantine: read from <target>__quarantine at its head, with Spark, which applies the deletes of replays.
+
+keys     which keys capture what follows, for the running pipeline
+rows     all of it, for a replay
+listed   all of it, for people
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from frazil.daemon.capturing import Order, ReadsKeys
+from frazil.daemon.pipeline import Parts
+from frazil.daemon.results import QuarantinedChange
+from frazil.daemon.tables import companion
+from frazil.model import quarantine as q
+from frazil.model.names import TableName
+from frazil.model.write import Role
+
+
+class Quarantined(ReadsKeys, Protocol):
+    def rows(self, table: TableName, snapshot_id: int) -> pa.Table:
+        """All rows of a quarantine table at this snapshot."""
+
+
+class SparkQuarantined:
+    """Reads quarantine tables with Spark, which applies the deletes of earlier replays."""
+
+    def __init__(self, spark: SparkSession, catalog: str) -> None:
+        self._spark = spark
+        self._catalog = catalog
+
+    def keys(self, table: TableName, snapshot_id: int) -> tuple[Mapping[str, Order], int]:
+        found = self._spark.sql(
+            f"SELECT {q.KEY} AS key, min(struct({q.MAJOR}, {q.MINOR})) AS oldest, count(*) AS number "
+            f"FROM {self._at(table, snapshot_id)} GROUP BY {q.KEY}"
+        ).collect()
+        keys = {row["key"]: (row["oldest"][0], row["oldest"][1]) for row in found if row["key"] is not None}
+        return keys, sum(row["number"] for row in found)
+
+    def rows(self, table: TableName, snapshot_id: int) -> pa.Table:
+        return self._spark.sql(f"SELECT * FROM {self._at(table, snapshot_id)}").toArrow()
+
+    def _at(self, table: TableName, snapshot_id: int) -> str:
+        return f"`{self._catalog}`.{table.sql} VERSION AS OF {snapshot_id}"
+
+
+def listed(parts: Parts, quarantined: Quarantined, target: TableName) -> list[QuarantinedChange]:
+    """What is in quarantine of one target, in source order."""
+    name = companion(target, Role.QUARANTINE)
+    if not parts.tables.exists(name):
+        return []
+    head = parts.lake.head(name)
+    if head.snapshot_id is None:
+        return []
+    rows = quarantined.rows(name, head.snapshot_id).to_pylist()
+    rows.sort(key=lambda row: (row[q.MAJOR], row[q.MINOR], row[q.KEY] or "", row[q.ID]))
+    return [shown(target, row, row[q.REASON]) for row in rows]
+
+
+def shown(target: TableName, row: Mapping[str, Any], reason: str) -> QuarantinedChange:
+    """A row of a quarantine table, for people; `reason` is why it is in there now."""
+    payload = row[q.PAYLOAD]
+    return QuarantinedChange(
+        table=target.text,
+        id=row[q.ID],
+        reason=reason,
+        column=row[q.COLUMN],
+        key=row[q.KEY],
+        op=row[q.OP],
+        position=row[q.POSITION],
+        captured=bool(row[q.CAPTURED]),
+        file=row[q.FILE],
+        line=row[q.LINE],
+        payload=None if payload is None else bytes(payload).decode("utf-8", "replace"),
+    )

@@ -1,0 +1,376 @@
+"""Applies what is in quarantine again.
+
+    rows up to the mirror's frontier, in source order, decoded with today's configuration
+        a key whose row fails again stays, with all that follows of it
+        the net change of every other key --> one snapshot of changelog and mirror  (frazil.operation=replay)
+                                          --> exactly those rows removed from the quarantine
+
+A replay is no epoch: ledger and frontier stay as they are. It is right beside a running pipeline, because its keys are
+captured until their rows are gone from the quarantine: nobody else publishes a change of them meanwhile. Rows beyond
+the mirror's frontier wait: an older change of their key may still be on its way to the mirror.
+
+A crash leaves a replay that is published on some tables and not removed from the quarantine. Each of its snapshots
+names it by the rows it is made of and says how far it reached, so the next replay recognises it, and ends it.
+
+A row whose key was not known when it was put away captured nothing: newer changes of its key may be in the mirror. It
+is never replayed there, only into a changelog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from frazil import errors
+from frazil.config.routing import Route, entry_for, target_of
+from frazil.coordinator.frontier import At, read_frontier
+from frazil.coordinator.publish import wait_before
+from frazil.daemon.capturing import Order
+from frazil.daemon.pipeline import Parts
+from frazil.daemon.quarantine import Quarantined, shown
+from frazil.daemon.results import ReplayReport
+from frazil.daemon.shaping import known_by
+from frazil.daemon.tables import Origin, RunningTable, roles_of
+from frazil.lake.settling import settle
+from frazil.lake.tables import LoadedTable
+from frazil.model import quarantine as q
+from frazil.model.arrow import TRAVEL
+from frazil.model.change import Op
+from frazil.model.commit import Accepted, Refused, RepairPlan
+from frazil.model.files import FileClosed
+from frazil.model.ledger import TableHead
+from frazil.model.names import TableName, replay_folder
+from frazil.model.ports import Decoder, Locator, Reader, RepairingLake, RereadsLines
+from frazil.model.position import Position, parse_position
+from frazil.model.write import DeleteMode, EpochTarget, Role, TableTask
+from frazil.workers.fold import fold_changes, sort_travel
+from frazil.workers.sift import bad_rows
+from frazil.workers.targets import TargetsWriter, is_log
+from frazil.workers.travel import text_like
+from frazil.workers.writer import Place, TableEpochWriter
+
+ATTEMPTS_MAX = 8
+OPERATION, REPLAY, THROUGH, JOB = "frazil.operation", "frazil.replay-id", "frazil.replay-through", "frazil.replay-job"
+_NOT_THERE_YET = "it lies beyond what the table has published: replay again when the pipeline has caught up"
+_NO_KEY = (
+    "its key was not known when it was put away, so newer changes of it may be published: mend the row at the source, "
+    "then delete this one by its _id"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One row of a quarantine, ready to travel; `refused` says why it cannot."""
+
+    id: str
+    key: str
+    order: Order
+    travel: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    refused: str | None = None
+
+
+class Replay:
+    """One `frazil quarantine replay` of one target."""
+
+    def __init__(self, parts: Parts, quarantined: Quarantined, lake: RepairingLake, source: str) -> None:
+        """`source` is the source's own name of the table."""
+        config = parts.config
+        entry = entry_for(config.tables, source)
+        if entry is None:
+            raise AssertionError(f"{source} is not a table of the pipeline")
+        taken = Route(source, entry, target_of(entry.target, entry.source, source, config.pipeline))
+        self._parts = parts
+        self._quarantined = quarantined
+        self._lake = lake
+        self._origin = Origin(taken, index=0)
+        names = [role for role in roles_of(taken, config) if role is not Role.QUARANTINE]
+        self._targets = [RunningTable(self._origin, role) for role in names]
+        self._mirror = self._targets[-1]
+        self._quarantine = RunningTable(self._origin, Role.QUARANTINE)
+        self._own: set[str] = set()
+
+    def run(self) -> ReplayReport:
+        """Raises ConfigError if the table is not there yet, Transient or OutcomeUnknown to be run again."""
+        name = self._quarantine.target
+        # The mirror's head before the quarantine's rows: a replay that is published in between is noticed.
+        heads = {target.target: self._head(target.target) for target in self._targets}
+        rows = self._rows(name)
+        if not rows:
+            return ReplayReport(table=self._mirror.name, replayed=0, left=())
+        reader, decoder = self._roads()
+        frontier = self._frontier(heads[self._mirror.target])
+        tasks = [self._task(target, frontier) for target in self._targets]
+        refused = self._refused(rows, reader, decoder, tasks, frontier)
+        taken = 0
+        for through, known in [*_begun(heads.values(), self._parts.config.job.text), (frontier, None)]:
+            chosen = [row for row in refused.good if row.order <= through.order]
+            number = q.replay_id([row.id for row in chosen])
+            if not chosen or known not in (None, str(number)):
+                continue
+            self._own.add(str(number))
+            for task in tasks:
+                self._publish(task, heads[task.table], chosen, number, through, decoder)
+            self._remove(chosen, number, through)
+            taken += len(chosen)
+            done = {row.id for row in chosen}
+            refused = _Judged([row for row in refused.good if row.id not in done], refused.bad)
+        left = tuple(shown(self._mirror.target, row.facts, row.refused or "") for row in refused.bad)
+        return ReplayReport(table=self._mirror.name, replayed=taken, left=left)
+
+    # what can be replayed
+
+    def _rows(self, name: TableName) -> list[Mapping[str, Any]]:
+        if not self._parts.tables.exists(name):
+            return []
+        snapshot_id = self._lake.head(name).snapshot_id
+        return [] if snapshot_id is None else self._quarantined.rows(name, snapshot_id).to_pylist()
+
+    def _roads(self) -> tuple[Reader, Decoder]:
+        """Today's shape, and the tables evolved to it, as the pipeline would do before its next window."""
+        parts, loaded = self._parts, self._parts.tables.load(self._mirror.target)
+        shape = parts.shaper.preview(self._origin.route, loaded)
+        if shape is None:
+            raise errors.ConfigError(
+                f"{self._mirror.name}: nothing tells its columns and key",
+                hint=f"Pin them with `columns:` and `key:` in the entry of {self._mirror.source}.",
+                table=self._mirror.name,
+            )
+        known = known_by(loaded, self._mirror.options.mode)
+        if known is not None:
+            shape = settle(self._mirror.target, shape, known, self._mirror.options)
+        self._origin.shape = shape
+        for target in self._targets:
+            target.loaded = parts.tables.ensure(target.target, shape, target.options)
+        self._quarantine.loaded = parts.tables.load(self._quarantine.target)
+        return parts.shaper.roads([self._mirror])
+
+    def _refused(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        reader: Reader,
+        decoder: Decoder,
+        tasks: Sequence[TableTask],
+        frontier: Position,
+    ) -> _Judged:
+        """Which rows can be taken now. A row waits behind any earlier one of its key that cannot."""
+        ready = [self._read(row, reader, frontier) for row in rows]
+        ready.sort(key=lambda row: (row.key, row.travel["part"], row.order))
+        clear = [row for row in ready if row.refused is None]
+        batch = pa.RecordBatch.from_pylist([dict(row.travel) for row in clear], schema=TRAVEL)
+        trial = TargetsWriter(tasks, 0, self._place("trial"), decoder, text_like(frontier), None)
+        failed = {clear[at].id: error.message for at, error in bad_rows(batch, trial.tried)}
+        good: list[_Row] = []
+        bad: list[_Row] = []
+        behind: str | None = None
+        for row in ready:
+            reason = row.refused or failed.get(row.id) or (q.WAITS if row.key == behind else None)
+            if reason is None:
+                good.append(row)
+            else:
+                behind = row.key
+                bad.append(replace(row, refused=reason))
+        return _Judged(good, bad)
+
+    def _read(self, row: Mapping[str, Any], reader: Reader, frontier: Position) -> _Row:
+        """A raw line is read again; anything else travels as it did."""
+        order = row[q.MAJOR], row[q.MINOR]
+        key, deleted, payload, before = row[q.KEY], row[q.OP] == "delete", row[q.PAYLOAD], row[q.BEFORE]
+        refused = None if order <= frontier.order else _NOT_THERE_YET
+        if row[q.FILE] is not None and refused is None:
+            if key is None and self._mirror.options.mode is not DeleteMode.APPEND_ONLY:
+                refused = _NO_KEY
+            elif not isinstance(reader, RereadsLines):
+                refused = row[q.REASON]
+            else:
+                try:
+                    line = reader.reread(0, bytes(payload))
+                    key, deleted, payload, before = line.key or key, line.deleted, line.payload, line.before
+                    order = order if row[q.POSITION] is not None else (line.major, line.minor)
+                except errors.BadInput as error:
+                    refused = error.message
+        key = key or q.line_key(row[q.FILE] or "", row[q.LINE] or 0)
+        travel = {
+            "table": 0,
+            "epoch": 0,
+            "key": key,
+            "part": row[q.PART],
+            "major": order[0],
+            "minor": order[1],
+            "op": int(Op.DELETE if deleted else Op.UPSERT),
+            "payload": payload,
+            "before": before,
+        }
+        return _Row(row[q.ID], key, (row[q.MAJOR], row[q.MINOR]), travel, row, refused)
+
+    # publishing
+
+    def _publish(
+        self,
+        task: TableTask,
+        first: TableHead,
+        rows: Sequence[_Row],
+        number: UUID,
+        through: Position,
+        decoder: Decoder,
+    ) -> None:
+        if _replayed(self._lake.head(task.table), number):
+            return
+        task = replace(task, epochs=(self._epoch(task.table, number, through),))
+        batch = pa.RecordBatch.from_pylist([dict(row.travel) for row in rows], schema=TRAVEL)
+        writer = TargetsWriter([task], 0, self._place(), decoder, text_like(through), None)
+        sorted_rows = sort_travel(pa.Table.from_batches([batch]))
+        for _, _, some in fold_changes([sorted_rows], [0] if is_log(task) else []):
+            writer.take(some)
+        locator = self._locator(task.table)
+        self._commit(task.table, writer.close(), number, through, first, locator)
+
+    def _remove(self, rows: Sequence[_Row], number: UUID, through: Position) -> None:
+        task = self._task(self._quarantine, through)
+        writer = TableEpochWriter(task, self._epoch(task.table, number, through), self._place())
+        writer.deletes(pa.record_batch({q.ID: pa.array(sorted(row.id for row in rows), pa.string())}))
+        self._commit(task.table, writer.close(), number, through, None, None)
+
+    def _commit(
+        self,
+        table: TableName,
+        files: tuple[FileClosed, ...],
+        number: UUID,
+        through: Position,
+        first: TableHead | None,
+        locator: Locator | None,
+    ) -> None:
+        """Lands once, on a head that no other replay has touched since `first`."""
+        clock = self._parts.clock
+        reason = ""
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            clock.wait(wait_before(attempt, clock.jitter()))
+            head = self._lake.head(table)
+            if _replayed(head, number):
+                return
+            if first is not None:
+                _must_be_alone(table, first, head, self._own)
+            summary = {
+                OPERATION: "replay",
+                REPLAY: str(number),
+                THROUGH: through.text,
+                JOB: self._parts.config.job.text,
+                "frazil.rows": str(sum(file.records for file in files if not file.equality_ids)),
+            }
+            plan = RepairPlan(files=files, summary=summary)
+            if locator is not None:
+                located = locator.locate(files, head, by_equality=False)
+                plan = replace(
+                    plan,
+                    files=located.files,
+                    removed_deletes=located.removed_deletes,
+                    must_exist=located.must_exist,
+                )
+            match self._lake.repair(table, head, plan):
+                case Accepted():
+                    return
+                case Refused(said, hint):
+                    raise errors.CatalogRefused(f"{table}: the replay was refused: {said}", hint=hint, table=table.text)
+                case answer:
+                    reason = answer.reason
+        raise errors.OutcomeUnknown(
+            f"{table}: the replay was not confirmed: {reason}",
+            hint="Run the same command again; it first looks at what the tables hold.",
+            table=table.text,
+        )
+
+    # what it is made with
+
+    def _head(self, name: TableName) -> TableHead:
+        if not self._parts.tables.exists(name):
+            raise errors.ConfigError(
+                f"{name} does not exist yet", hint="Run the pipeline first: it makes its tables.", table=name.text
+            )
+        return self._lake.head(name)
+
+    def _frontier(self, head: TableHead) -> Position:
+        match read_frontier(head, self._parts.config.job):
+            case At(entry):
+                return entry.resolved
+            case _:
+                raise errors.TableChanged(
+                    f"{self._mirror.name} holds no epoch of this pipeline, or was rolled back",
+                    hint=f"Run the pipeline first; `frazil status` shows the state of {self._mirror.name}.",
+                    table=self._mirror.name,
+                )
+
+    def _locator(self, table: TableName) -> Locator | None:
+        locators = self._parts.locators
+        finds = self._mirror.options.mode is DeleteMode.VECTORS and table == self._mirror.target
+        return locators.of(table) if finds and locators is not None else None
+
+    def _task(self, target: RunningTable, through: Position) -> TableTask:
+        loaded, shape = target.loaded, target.columns
+        if loaded is None or shape is None:
+            raise AssertionError(f"{target.name} is written before it has a shape")
+        mode = target.options.mode
+        if mode is DeleteMode.VECTORS and self._locator(target.target) is None:
+            mode = DeleteMode.EQUALITY
+        return TableTask(
+            index=0,
+            table=target.target,
+            schema=loaded.schema,
+            spec=loaded.spec,
+            delete_spec=loaded.delete_spec,
+            key=shape.key,
+            mode=mode,
+            role=target.role,
+            sort=loaded.sort,
+            sort_order_id=loaded.sort_order_id,
+            epochs=(EpochTarget(through, UUID(int=0), loaded.data_location),),
+        )
+
+    def _epoch(self, table: TableName, number: UUID, through: Position) -> EpochTarget:
+        loaded = self._loaded(table)
+        return EpochTarget(through, number, replay_folder(loaded.data_location, self._parts.config.job, number))
+
+    def _loaded(self, table: TableName) -> LoadedTable:
+        tables = (*self._targets, self._quarantine)
+        return next(t.loaded for t in tables if t.target == table and t.loaded is not None)
+
+    def _place(self, attempt: str | None = None) -> Place:
+        attempt = attempt or self._parts.clock.new_uuid().hex[:8]
+        return Place(shard=0, attempt=attempt, parquet=self._parts.config.parquet.settings, storage={})
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    good: list[_Row]
+    bad: list[_Row]
+
+
+def _begun(heads: Iterable[TableHead], job: str) -> list[tuple[Position, str | None]]:
+    """Earlier replays, the oldest first: how far each reached, and its id."""
+    found: dict[str, Position] = {}
+    for head in heads:
+        for snapshot in head.ancestry:
+            summary = snapshot.summary
+            if summary.get(OPERATION) == "replay" and summary.get(JOB) == job and REPLAY in summary:
+                found[summary[REPLAY]] = parse_position(summary[THROUGH])
+    return sorted(((through, number) for number, through in found.items()), key=lambda pair: pair[0].order)
+
+
+def _replayed(head: TableHead, number: UUID) -> bool:
+    return any(snapshot.summary.get(REPLAY) == str(number) for snapshot in head.ancestry)
+
+
+def _must_be_alone(table: TableName, first: TableHead, now: TableHead, own: Collection[str]) -> None:
+    """Another replay may have released a key of this one since its rows were read."""
+    if first.uuid != now.uuid:
+        raise errors.TableChanged(f"{table} was dropped and created again", hint="Run it again.", table=table.text)
+    for snapshot in now.ancestry:
+        if snapshot.snapshot_id == first.snapshot_id:
+            return
+        if snapshot.summary.get(OPERATION) == "replay" and snapshot.summary.get(REPLAY) not in own:
+            raise errors.Transient(
+                f"{table}: another replay was published meanwhile", hint="Run the same command again.", table=table.text
+            )

@@ -1,0 +1,225 @@
+"""Writes one window: schemas first, then one Spark job for all tables, then a buffer of what its tasks reported.
+
+    splits of the window --> shape of each source table --> its targets created or evolved
+                                   ^                            |
+                                   | a column nobody knew of    v
+                                   +------ learn ------- one Spark job --> files by target and epoch, reports
+
+A target takes what lies beyond its own frontier, so the job reads from the one that is furthest back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from frazil import errors
+from frazil.clock import Clock
+from frazil.config.model import PipelineConfig
+from frazil.coordinator.admission import Coordinator
+from frazil.coordinator.buffer import EpochBuffer
+from frazil.daemon.capturing import Capturing
+from frazil.daemon.shaping import Shaper, lesson_of
+from frazil.daemon.tables import RunningTable
+from frazil.epochs.cut import cut_of
+from frazil.lake.tables import Tables
+from frazil.model.change import CaptureReport, Report, SplitReport
+from frazil.model.columns import TableShape
+from frazil.model.epoch import Window
+from frazil.model.files import FileClosed, Message
+from frazil.model.names import TableName, batch_id, epoch_folder
+from frazil.model.ports import Cut, Decoder, Reader, Split
+from frazil.model.position import Position
+from frazil.model.write import EpochTarget, Role, TableTask, WriteJob
+
+SHARD_BYTES = 256 << 20
+LESSONS_MAX = 8
+
+Targets = Sequence[RunningTable]
+"""All targets of one source table, the mirror last."""
+
+
+class WritesWindows(Protocol):
+    def __call__(
+        self,
+        splits: Sequence[Split],
+        cuts: Mapping[int, Cut],
+        reader: Reader,
+        decoder: Decoder,
+        job: WriteJob,
+        epochs: tuple[Position, ...],
+        *,
+        small: bool,
+    ) -> tuple[list[Message], list[Report]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executors:
+    """What the stages run on executors, with Spark already inside."""
+
+    write: WritesWindows
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenWindow:
+    """The files of a window that wait for their commits, and what the tasks told about the source."""
+
+    window: Window
+    buffer: EpochBuffer
+    reports: Sequence[Report]
+
+    def files(self, target: TableName) -> dict[Position, tuple[FileClosed, ...]]:
+        """By epoch, where there are any."""
+        uppers = [upper for upper in self.window.uppers if target in self.buffer.tables(upper)]
+        return {upper: self.buffer.files(target, upper) for upper in uppers}
+
+    def found(self, index: int) -> list[SplitReport]:
+        """What the readers found of one source table."""
+        return [report for report in self.reports if isinstance(report, SplitReport) and report.table == index]
+
+    def captured(self, index: int) -> list[CaptureReport]:
+        """What went to quarantine of one source table."""
+        return [report for report in self.reports if isinstance(report, CaptureReport) and report.table == index]
+
+
+class WindowWriter:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        tables: Tables,
+        shaper: Shaper,
+        executors: Executors,
+        clock: Clock,
+        capturing: Capturing | None,
+    ) -> None:
+        self._config = config
+        self._tables = tables
+        self._shaper = shaper
+        self._executors = executors
+        self._clock = clock
+        self._capturing = capturing
+
+    def write(
+        self, coordinator: Coordinator, window: Window, concerned: Sequence[Targets], splits: Sequence[Split]
+    ) -> WrittenWindow:
+        """One Spark job for all tables. A change that the known shape has no place for is a lesson: the table's schema
+        evolves, and the window is written again under new paths."""
+        by_table: dict[int, list[Split]] = {}
+        for split in splits:
+            by_table.setdefault(split.table, []).append(split)
+        concerned = [targets for targets in concerned if targets[-1].index in by_table]
+        for targets in concerned:
+            self._shape(targets, self._shaper.shape_of(targets[-1], by_table[targets[-1].index]))
+        for _ in range(LESSONS_MAX + len(concerned)):
+            shaped = [targets for targets in concerned if targets[-1].shape is not None]
+            chosen = [split for targets in shaped for split in by_table[targets[-1].index]]
+            try:
+                written = self._write_once(coordinator, window, shaped, chosen)
+            except errors.BadInput as error:
+                pupil = lesson_of(error, shaped)
+                if pupil is None or not self._learn(pupil, by_table[pupil[-1].index]):
+                    raise
+                continue
+            learned = [self._learn_from(targets, written, by_table[targets[-1].index]) for targets in shaped]
+            if not any(learned):
+                return written
+        raise errors.BadInput(
+            f"the columns of {[targets[-1].name for targets in concerned]} kept changing while one window was read",
+            hint="Pin the columns of these tables in the configuration (frazil check prints them).",
+        )
+
+    def _learn(self, targets: Targets, splits: Sequence[Split]) -> bool:
+        """Whether the source table's shape is another one now."""
+        known = targets[-1].shape
+        self._shape(targets, self._shaper.learn(targets[-1], splits))
+        return targets[-1].shape != known
+
+    def _learn_from(self, targets: Targets, written: WrittenWindow, splits: Sequence[Split]) -> bool:
+        """A value that does not fit may tell of a column that was changed at the source. It is looked at once."""
+        named = {column for report in written.captured(targets[-1].index) for column in report.columns}
+        tried = targets[-1].origin.tried
+        if named <= tried:
+            return False
+        tried |= named
+        return self._learn(targets, splits)
+
+    def _write_once(
+        self, coordinator: Coordinator, window: Window, concerned: Sequence[Targets], splits: Sequence[Split]
+    ) -> WrittenWindow:
+        if not splits:
+            return WrittenWindow(window, EpochBuffer(1), ())
+        size = sum(split.size for split in splits)
+        small = size <= self._config.limits.small_epoch_bytes
+        job = WriteJob(
+            tables=tuple(self._task(coordinator, window, table) for targets in concerned for table in targets),
+            attempt=self._clock.new_uuid().hex[:8],
+            shards=1 if small else max(self._executors.cores, -(-size // SHARD_BYTES)),
+            parquet=self._config.parquet.settings,
+            quarantined=self._quarantined(concerned),
+        )
+        cuts = {targets[-1].index: cut_of(window, furthest_back(targets)) for targets in concerned}
+        reader, decoder = self._shaper.roads([targets[-1] for targets in concerned])
+        messages, reports = self._executors.write(splits, cuts, reader, decoder, job, window.uppers, small=small)
+        buffer = EpochBuffer(job.shards)
+        for message in messages:
+            buffer.take(message)
+        return WrittenWindow(window, buffer, reports)
+
+    def _quarantined(self, concerned: Sequence[Targets]) -> dict[int, Mapping[str, tuple[int, int]]]:
+        if self._capturing is None:
+            return {}
+        quarantines = [table for targets in concerned for table in targets if table.role is Role.QUARANTINE]
+        return {table.index: self._capturing.keys(table) for table in quarantines}
+
+    def _shape(self, targets: Targets, shape: TableShape | None) -> None:
+        """Schema first: a table is created or evolved in a commit of its own, before files are written for it.
+
+        A table whose rows have not told its shape yet (only deletes so far) waits: it has nothing to lose."""
+        origin = targets[-1].origin
+        if shape is None or shape == origin.shape:
+            return
+        for table in targets:
+            if table.role is not Role.QUARANTINE:
+                table.loaded = self._tables.ensure(table.target, shape, table.options)
+            elif table.loaded is None and table.columns is not None:
+                table.loaded = self._tables.ensure(table.target, table.columns, table.options)
+        origin.shape = shape
+
+    def _task(self, coordinator: Coordinator, window: Window, table: RunningTable) -> TableTask:
+        loaded, shape, job, options = table.loaded, table.columns, self._config.job, table.options
+        if loaded is None or shape is None:
+            raise AssertionError(f"{table.name} is written before it has a shape")
+        lower = table.progress.takes_after
+        deletes = table.role is not Role.QUARANTINE
+        return TableTask(
+            index=table.index,
+            table=table.target,
+            schema=loaded.schema,
+            spec=loaded.spec,
+            delete_spec=loaded.delete_spec,
+            key=shape.key,
+            mode=options.mode,
+            role=table.role,
+            lower=None if lower is None else lower.order,
+            sort=loaded.sort,
+            sort_order_id=loaded.sort_order_id,
+            epochs=tuple(
+                EpochTarget(
+                    upper,
+                    batch_id(job, table.target, upper),
+                    epoch_folder(loaded.data_location, job, upper, coordinator.fence.label),
+                    deletes=deletes and not (table.starts_empty and place == 0),
+                )
+                for place, upper in enumerate(window.uppers)
+            ),
+        )
+
+
+def furthest_back(targets: Targets) -> Position | None:
+    """What every target has already; None if one of them has nothing."""
+    known = [target.progress.takes_after for target in targets]
+    if None in known:
+        return None
+    return min((position for position in known if position is not None), key=lambda position: position.order)

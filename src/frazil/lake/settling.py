@@ -1,0 +1,201 @@
+"""Which field of a table holds which column of the source, and what the table calls it. Pure.
+
+    column c, identity 104.2   --the field remembers this identity--------> field 2, called b: becomes c, carried c, b
+    column amount              --rows carry the field by this name--------> field 9, called amount_v2
+    column x                   --nothing holds it-------------------------> to be added
+    column n string            --field n is long, policy new-column-------> n_v2 takes over, n keeps its values
+
+A column that the table itself told (origin `table`) names its field exactly, a retired one too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from frazil.errors import BadInput
+from frazil.lake.reshaping import contradiction, fits
+from frazil.model.columns import Column, Field, Schema, TableShape
+from frazil.model.names import TableName
+from frazil.model.remembered import KnownTable, Remembered
+from frazil.model.write import SchemaConflict, TableOptions
+
+_TABLE = "table"
+_NOTHING = Remembered()
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A source column under the table's name for it; `field` holds it already, `retires` is one it takes over from."""
+
+    column: Column
+    field: Field | None
+    retires: Field | None = None
+
+
+def settle(table: TableName, shape: TableShape, known: KnownTable, options: TableOptions) -> TableShape:
+    """The shape under the names that its columns have in the table, or will have once it has evolved.
+
+    Raises like `difference`, and BadInput if a key column would need another column.
+    """
+    places = settle_columns(table, shape.columns, known.schema, known.columns, options, shape.key)
+    names = {column.name: place.column.name for column, place in zip(shape.columns, places, strict=True)}
+    columns = tuple(place.column for place in places)
+    return TableShape(columns, tuple(names[name] for name in shape.key), shape.key_origin)
+
+
+def contradictions(shape: TableShape, known: KnownTable) -> tuple[str, ...]:
+    """Columns of the shape whose type the table's field for them can neither hold nor be widened to."""
+    found = _matches(shape.columns, known.schema, known.columns)
+    return tuple(
+        column.name
+        for column, field in zip(shape.columns, found, strict=True)
+        if field is not None and not fits(field.type, column.type)
+    )
+
+
+def settle_columns(
+    table: TableName,
+    columns: Sequence[Column],
+    schema: Schema,
+    known: Mapping[int, Remembered],
+    options: TableOptions,
+    key: Collection[str] = (),
+) -> list[Settled]:
+    """Each column with its field. Raises BadInput or ConfigError for one that contradicts the table."""
+    found = _matches(columns, schema, known)
+    in_rows = [column.carried_as[0] for column in columns]
+    _refuse_ambiguous(table, columns, found, known)
+    retires: list[Field | None] = [None] * len(columns)
+    for place, (column, field) in enumerate(zip(columns, found, strict=True)):
+        if field is None or fits(field.type, column.type):
+            continue
+        if options.on_conflict is SchemaConflict.STOP or field.id in schema.identifier_ids or column.name in key:
+            raise contradiction(table, column, field)
+        retires[place], found[place] = field, None
+    names = _names(columns, found, retires, schema, known)
+    settled = []
+    for place, column in enumerate(columns):
+        field, old = found[place], found[place] or retires[place]
+        carried = column.carried
+        if column.origin != _TABLE:
+            earlier = () if old is None else _memory_of(old, known).names(old.name)
+            others = {name for at, name in enumerate(in_rows) if at != place}
+            carried = _unique(in_rows[place], *column.carried_as[1:], *earlier, without=others)
+        carried = () if carried == (names[place],) else carried
+        identity = column.identity
+        if identity is None and old is not None:
+            identity = _memory_of(old, known).identity
+        column = replace(column, name=names[place], carried=carried, identity=identity)
+        settled.append(Settled(column, field, retires[place]))
+    return settled
+
+
+def _matches(columns: Sequence[Column], schema: Schema, known: Mapping[int, Remembered]) -> list[Field | None]:
+    """For each column the field that holds it. What the table itself told comes first, then identities, then names."""
+    found: list[Field | None] = [None] * len(columns)
+    claimed: set[int] = set()
+
+    def claim(place: int, candidates: Iterable[Field]) -> None:
+        field = next((field for field in candidates if field.id not in claimed), None)
+        if found[place] is None and field is not None:
+            found[place] = field
+            claimed.add(field.id)
+
+    for place, column in enumerate(columns):
+        if column.origin == _TABLE:
+            claim(place, [field for field in schema if field.name == column.name])
+    for place, column in enumerate(columns):
+        if column.identity is not None:
+            claim(place, [f for f in schema if _active(f, known) and _memory_of(f, known).identity == column.identity])
+    for newest in (True, False):
+        for place, column in enumerate(columns):
+            claim(place, [f for f in schema if _carries(f, known, column, newest)])
+    return found
+
+
+def _carries(field: Field, known: Mapping[int, Remembered], column: Column, newest: bool) -> bool:
+    """Whether rows carry the field by the column's name. By a name of old only if no identity speaks against it."""
+    memory = _memory_of(field, known)
+    names = memory.names(field.name)
+    if newest:
+        return names[:1] == column.carried_as[:1]
+    strangers = None not in (memory.identity, column.identity) and memory.identity != column.identity
+    return column.carried_as[0] in names and not strangers
+
+
+def _refuse_ambiguous(
+    table: TableName, columns: Sequence[Column], found: Sequence[Field | None], known: Mapping[int, Remembered]
+) -> None:
+    """Raises BadInput if a column was renamed and its old name belongs to another one by now: a row with that name may
+    mean either."""
+    in_rows = {column.carried_as[0] for column in columns}
+    for column, field in zip(columns, found, strict=True):
+        if field is None or column.origin == _TABLE:
+            continue
+        old, new = _memory_of(field, known).names(field.name)[0], column.carried_as[0]
+        if old != new and old in in_rows and field.name != new:
+            raise BadInput(
+                f"table {table}: column {old!r} is called {new!r} at the source now, and another column is called "
+                f"{old!r}: rows from before the change cannot be told from later ones",
+                hint=f"once all rows from before are published, ALTER TABLE {table} RENAME COLUMN {field.name} TO "
+                f"{new}, then run again",
+                table=table.text,
+                column=old,
+            )
+
+
+def _names(
+    columns: Sequence[Column],
+    found: Sequence[Field | None],
+    retires: Sequence[Field | None],
+    schema: Schema,
+    known: Mapping[int, Remembered],
+) -> list[str]:
+    """What each column is called in the table. A name that is taken by a field of somebody else, or by one that keeps
+    old values, is never taken away from it."""
+    matched = {field.id for field in found if field is not None}
+    fixed = {field.name for field in schema if field.id not in matched}
+    names = ["" if field is None else field.name for field in found]
+    wanted = {}
+    for place, (column, field) in enumerate(zip(columns, found, strict=True)):
+        if field is not None and column.origin != _TABLE:
+            in_rows = column.carried_as[0]
+            if _memory_of(field, known).names(field.name)[0] != in_rows:
+                wanted[place] = in_rows
+    while True:
+        taken = fixed | {name for place, name in enumerate(names) if name and place not in wanted}
+        refused = [place for place, name in wanted.items() if name in taken]
+        if not refused:
+            break
+        for place in refused:
+            del wanted[place]
+    for place, name in wanted.items():
+        names[place] = name
+    taken |= {name for name in names if name}
+    fresh = [place for place, field in enumerate(found) if field is None]
+    for place in sorted(fresh, key=lambda place: retires[place] is not None):
+        column = columns[place]
+        plain = retires[place] is None and column.name not in taken
+        names[place] = column.name if plain else _version(column.carried_as[0], taken)
+        taken.add(names[place])
+    return names
+
+
+def _version(name: str, taken: Collection[str]) -> str:
+    number = 2
+    while f"{name}_v{number}" in taken:
+        number += 1
+    return f"{name}_v{number}"
+
+
+def _unique(*names: str, without: Collection[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in names if name not in without))
+
+
+def _memory_of(field: Field, known: Mapping[int, Remembered]) -> Remembered:
+    return known.get(field.id, _NOTHING)
+
+
+def _active(field: Field, known: Mapping[int, Remembered]) -> bool:
+    return not _memory_of(field, known).retired

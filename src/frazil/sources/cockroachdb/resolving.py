@@ -1,0 +1,214 @@
+"""What several places know of a table becomes one shape. Pure.
+
+configuration   amount DECIMAL(12,2)                        the first that knows a column tells its type
+sql             c INT8, identity 104.2                      the source's own identity of a column outlives its name:
+table           b INT8, identity 104.2, carried b           so rows may carry it as c, and as b for a while
+rows            {"c": 1, "new": true}                       what nobody announced is inferred
+
+resolve_shape     places ----------------> TableShape
+heard_by_rows     + what rows look like -> a described type that rows contradict gives way to the table's,
+                                           a type of the table that rows outgrow to a wider or another one
+without_dropped   + what rows look like -> what a complete description lacks, and rows too, is gone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from frazil.model import columns as iceberg
+from frazil.model.columns import Column, TableShape, same_type
+from frazil.sources.cockroachdb.profile import ColumnProfile, Kind, Profile
+from frazil.sources.cockroachdb.shapes import (
+    CONFIGURATION,
+    ENRICHED,
+    INFERRED,
+    SQL,
+    TABLE,
+    Knowledge,
+    inferred_type,
+)
+from frazil.sources.cockroachdb.types import Family, column, parse_source_type
+
+KEYLESS = "none"
+_NUMBERS = frozenset((Kind.INT, Kind.NUMBER, Kind.NON_FINITE))
+_TEXTS = frozenset((Kind.STRING, Kind.NON_FINITE))
+_KINDS: Mapping[Family, frozenset[Kind]] = {
+    Family.INT: frozenset((Kind.INT,)),
+    Family.FLOAT: _NUMBERS,
+    Family.DECIMAL: _NUMBERS,
+    Family.BOOL: frozenset((Kind.BOOL,)),
+    Family.JSON: frozenset(Kind),
+    Family.ARRAY: frozenset((Kind.NESTED,)),
+    Family.VECTOR: _TEXTS | {Kind.NESTED},
+    Family.GEO: _TEXTS | {Kind.NESTED},
+    Family.COLLATED: _TEXTS | {Kind.NESTED},
+    Family.OID: _TEXTS | {Kind.INT},
+}
+_INT4_DIGITS = 9  # so many always fit
+
+
+def resolve_shape(places: Sequence[Knowledge], *, key_optional: bool = False) -> TableShape | None:
+    """The shape known from these places, the first of them winning; None while columns or key are missing.
+
+    Columns that the source told have the source's names, those that only the table knows the table's.
+    """
+    told = _told(places)
+    of_table = [known for place in places if place.origin == TABLE for known in place.columns]
+    found: dict[str, Column] = dict(told)
+    names: dict[str, str] = {name: name for name in told}
+    table_names: dict[str, str] = {}
+    matches = _matches(of_table, told)
+    for known in of_table:
+        match = matches.get(known.name)
+        if match is None and known.name in told:
+            continue
+        if match is None:
+            found[known.name] = known
+            table_names[known.name] = known.name
+            names.update({name: known.name for name in known.carried_as if name not in told})
+            continue
+        pin = _stale_pin(known, match, told)
+        if pin is not None:
+            del found[pin.name]
+            match = replace(match, type=pin.type, source_type=pin.source_type, origin=pin.origin)
+        earlier = [name for name in known.carried_as if name not in found or name == match.name]
+        carried = tuple(dict.fromkeys([match.name, *earlier]))
+        identity = match.identity or known.identity
+        found[match.name] = replace(match, carried=() if carried == (match.name,) else carried, identity=identity)
+        table_names[known.name] = match.name
+        names.update(dict.fromkeys(carried, match.name))
+    for place in places:
+        if place.origin == INFERRED:
+            for guess in place.columns:
+                if guess.name not in names:
+                    found[guess.name] = guess
+                    names[guess.name] = guess.name
+    key = _key(places, names, table_names)
+    if key is None and not (key_optional and found):
+        return None
+    order: dict[str, None] = {}
+    # Types by precedence; the order is the table's own where something knows it, since a pin may name only a few.
+    for place in sorted(places, key=lambda place: place.origin == CONFIGURATION):
+        of = table_names if place.origin == TABLE else names
+        order.update(dict.fromkeys(of[known.name] for known in place.columns if of.get(known.name) in found))
+    columns = tuple(found[name] for name in order)
+    return TableShape(columns, *(key or ((), KEYLESS)))
+
+
+def heard_by_rows(
+    shape: TableShape, seen: Profile, of_table: Sequence[Column], *, new_columns: bool = False
+) -> TableShape:
+    """The shape once rows were looked at. `of_table` are the table's columns, retired ones too.
+
+    The source describes its columns as they are now, and rows may be older: one that fits the table's column and not
+    the described type is still of the table's. Where nothing but the table tells a type and rows have outgrown it, it
+    is widened; with `new_columns` one that cannot be widened becomes what the rows look like.
+    """
+    key = set(shape.key)
+    columns = [known if known.name in key else _heard(known, seen, of_table, new_columns) for known in shape.columns]
+    return replace(shape, columns=tuple(columns))
+
+
+def without_dropped(shape: TableShape, seen: Profile) -> TableShape:
+    """The shape without columns that only the table knows, if rows were seen and every column of theirs is described:
+    then whoever described them did not forget one."""
+    described = {
+        name for known in shape.columns if known.origin in (CONFIGURATION, SQL, ENRICHED) for name in known.carried_as
+    }
+    if not seen.columns or not described or not set(seen.columns) <= described:
+        return shape
+    kept = tuple(known for known in shape.columns if known.origin != TABLE or known.name in shape.key)
+    return replace(shape, columns=kept)
+
+
+def fits_rows(seen: ColumnProfile, source_type: str) -> bool:
+    """Whether values that look like this may be of that type, judging by their kinds alone."""
+    family = parse_source_type(source_type).family
+    return seen.kinds <= _KINDS.get(family, _TEXTS) and (family is not Family.INT or seen.fits_long)
+
+
+def _told(places: Sequence[Knowledge]) -> dict[str, Column]:
+    """By the source's names; who tells the type need not know the identity."""
+    told: dict[str, Column] = {}
+    for place in places:
+        if place.origin in (TABLE, INFERRED):
+            continue
+        for known in place.columns:
+            first = told.setdefault(known.name, known)
+            if first.identity is None and known.identity is not None:
+                told[known.name] = replace(first, identity=known.identity)
+    return told
+
+
+def _matches(of_table: Sequence[Column], told: Mapping[str, Column]) -> dict[str, Column]:
+    """By the table's names, the told column that each of its columns holds: by identity, else by the name that rows
+    carry it by, else by one of its old names that no identity speaks against."""
+    found: dict[str, Column] = {}
+    identities = {column.identity: column for column in told.values() if column.identity is not None}
+
+    def claim(known: Column, candidates: Iterable[Column | None]) -> None:
+        taken = {column.name for column in found.values()}
+        match = next((column for column in candidates if column is not None and column.name not in taken), None)
+        if match is not None:
+            found.setdefault(known.name, match)
+
+    for known in of_table:
+        claim(known, [identities.get(known.identity or "")])
+    for known in of_table:
+        claim(known, [told.get(known.carried_as[0])])
+    for known in of_table:
+        older = [told[name] for name in known.carried_as[1:] if name in told]
+        claim(known, [column for column in older if None in (column.identity, known.identity)])
+    return found
+
+
+def _stale_pin(known: Column, match: Column, told: Mapping[str, Column]) -> Column | None:
+    """What the configuration says of the column under a name that it had before."""
+    old = [told[name] for name in known.carried_as if name in told and name != match.name]
+    return next((pin for pin in old if pin.origin == CONFIGURATION and pin.identity is None), None)
+
+
+def _key(
+    places: Sequence[Knowledge], names: Mapping[str, str], table_names: Mapping[str, str]
+) -> tuple[tuple[str, ...], str] | None:
+    place = next((place for place in places if place.key), None)
+    if place is None:
+        return None
+    of = table_names if place.origin == TABLE else names
+    if not all(name in of for name in place.key):
+        return None
+    return tuple(of[name] for name in place.key), place.origin
+
+
+def _heard(known: Column, seen: Profile, of_table: Sequence[Column], new_columns: bool) -> Column:
+    values = next((seen.columns[name] for name in known.carried_as if name in seen.columns), None)
+    if values is None or not values.kinds:
+        return known
+    if known.origin in (SQL, ENRICHED):
+        if fits_rows(values, known.source_type):
+            return known
+        row_name = known.carried_as[0]
+        older = [of for of in of_table if row_name in of.carried_as and not same_type(of.type, known.type)]
+        return next((of for of in older if fits_rows(values, of.source_type)), known)
+    if known.origin != TABLE:
+        return known
+    wider = _wider(known, values)
+    if wider is None and new_columns and not fits_rows(values, known.source_type):
+        wider = inferred_type(values)
+    if wider is None:
+        return known
+    guess = column(known.name, wider, INFERRED)
+    return known if guess.type == known.type else replace(guess, identity=known.identity, carried=known.carried)
+
+
+def _wider(known: Column, values: ColumnProfile) -> str | None:
+    """A source type that Iceberg can widen the column to, if it must."""
+    match known.type:
+        case iceberg.INT if values.kinds == {Kind.INT} and values.fits_long and values.digits > _INT4_DIGITS:
+            return "INT8"
+        case iceberg.Decimal(precision, scale):
+            fits = Kind.NON_FINITE not in values.kinds and values.kinds <= _NUMBERS and values.scale <= scale
+            if fits and precision - scale < values.digits <= iceberg.DECIMAL_PRECISION_MAX - scale:
+                return f"DECIMAL({iceberg.DECIMAL_PRECISION_MAX},{scale})"
+    return None

@@ -1,0 +1,374 @@
+"""Finds the older rows of an epoch's keys in a table at one head, and writes the deletes that take them away.
+
+    the epoch's files --index of its data, its deleted keys--> keys
+    live files of the head --prune--> to search --here | tasks | join--> positions by data file
+                                                                            |  minus, plus what is deleted already
+                        v3: one Puffin file, one vector per data file  <----+
+                        v2: one position delete file per partition     <----'
+    by equality: nothing is searched; equality deletes of all keys instead
+
+What was searched for an epoch is kept until the next one comes: on another head only other files are searched. Files
+that were written and then lost a race are never reported; they lie below the epoch's prefix for the sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from frazil.clock import Clock
+from frazil.errors import FrazilError
+from frazil.model.arrow import value_type
+from frazil.model.columns import Field, Schema
+from frazil.model.files import FileClosed, Kind
+from frazil.model.ledger import TableHead
+from frazil.model.live import LiveFile
+from frazil.model.names import TableName, key_delete_path, position_delete_path, prefix_of, vectors_path
+from frazil.model.partitions import UNPARTITIONED, PartitionSpec
+from frazil.model.ports import Lake, Located
+from frazil.model.write import ParquetSettings
+from frazil.workers import partition_values
+from frazil.workers.lookup.cache import FileIdentity, IndexCache
+from frazil.workers.lookup.deleted import DeletedRows
+from frazil.workers.lookup.index import KeyIndex
+from frazil.workers.lookup.keys import KeyCodec, Keys
+from frazil.workers.lookup.plan import (
+    VECTORS_FROM_VERSION,
+    Deletion,
+    Road,
+    Wanted,
+    by_partition,
+    candidates,
+    choose_road,
+    deletion,
+    prunable_by,
+    unsearched,
+    wanted,
+)
+from frazil.workers.lookup.positions import write_positions
+from frazil.workers.lookup.reading import UnreadableFile, index_file, read_keys, unreadable
+from frazil.workers.lookup.vectors import to_bitmap, write_puffin
+from frazil.workers.parquet import RollingWriter
+from frazil.workers.transforms import bind_spec
+
+Found = Mapping[str, BitMap64]
+_THREADS = 4
+_FEW_FILES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchedTable:
+    """What a search must know of a table. `key` are its key fields in key order, with the current types; equality
+    deletes go under `delete_spec`. `name_mapping` is the property `schema.name-mapping.default`. Picklable."""
+
+    name: TableName
+    key: tuple[Field, ...]
+    schema_id: int
+    format_version: int
+    specs: tuple[PartitionSpec, ...] = (UNPARTITIONED,)
+    delete_spec: PartitionSpec = UNPARTITIONED
+    parquet: ParquetSettings = field(default_factory=ParquetSettings)
+    storage: Mapping[str, str] = field(default_factory=dict)
+    name_mapping: str | None = None
+
+    def index(self, path: str, size: int) -> KeyIndex:
+        """Raises like `index_file`."""
+        return index_file(path, size, KeyCodec(self.key), self.storage, self.name_mapping)
+
+
+class Roads(Protocol):
+    """The searches that Spark performs."""
+
+    @property
+    def local(self) -> bool:
+        """Whether executors and driver share a machine."""
+
+    def tasks(self, table: SearchedTable, files: Sequence[LiveFile], keys: Keys) -> Found:
+        """The matching positions of every one of these files. Raises UnreadableFile and whatever tasks meet."""
+
+    def join(self, table: SearchedTable, files: Sequence[FileClosed], snapshot_id: int) -> Found:
+        """The matching positions of all files of the snapshot that have any."""
+
+
+@dataclass(slots=True)
+class _Epoch:
+    """What is known of the epoch that was asked for last. `found` has every file that was searched."""
+
+    paths: tuple[str, ...]
+    keys: Keys | None = None
+    wanted: Wanted = field(default_factory=Wanted)
+    found: dict[str, BitMap64] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LookupCounts:
+    """Since the start: lookups, data files searched, files whose answer was known from an earlier head, rows found, and
+    epochs that were published by equality because the race was lost too often."""
+
+    lookups: int = 0
+    searched: int = 0
+    reused: int = 0
+    found: int = 0
+    by_equality: int = 0
+
+
+class TableLocator:
+    """Implements `frazil.model.ports.Locator` for one table. Asked by one thread at a time."""
+
+    def __init__(
+        self,
+        table: SearchedTable,
+        lake: Lake,
+        cache: IndexCache,
+        deleted: DeletedRows,
+        clock: Clock,
+        roads: Roads | None = None,
+        road: Road | None = None,
+        counts: LookupCounts | None = None,
+    ) -> None:
+        """Without `roads` everything is searched here. `road` overrides the choice."""
+        self.table = table
+        self.counts = counts or LookupCounts()
+        self._lake = lake
+        self._cache = cache
+        self._deleted = deleted
+        self._clock = clock
+        self._roads = roads
+        self._road = road
+        self._codec = KeyCodec(table.key)
+        # Bounds of one column of several say little about whole keys.
+        self._bounds_of = (table.key[0].id,) if len(table.key) == 1 else ()
+        self._epoch = _Epoch(())
+
+    def locate(self, files: Sequence[FileClosed], head: TableHead, *, by_equality: bool) -> Located:
+        """See the port. Raises ConfigError for key types that cannot be searched, UnreadableFile for a file that
+        nobody here can read, TableChanged for one that is gone, StorageUnavailable."""
+        data = tuple(file for file in files if file.kind is Kind.DATA)
+        if by_equality:
+            self.counts.by_equality += 1
+            return Located(files=(*files, *self._equality_deletes(data)))
+        self.counts.lookups += 1
+        live = self._lake.live(self.table.name, head, self._bounds_of)
+        deletions = self._deletions(files, live.files, head) if files and live.files else []
+        fresh = sum(len(one.fresh) for one in deletions)
+        self.counts.found += fresh
+        if not deletions:
+            return Located(files=data)
+        vectors = self.table.format_version >= VECTORS_FROM_VERSION
+        written = self._vectors(files[0], deletions) if vectors else self._positions(files[0], deletions)
+        return Located(
+            files=(*data, *written),
+            removed_deletes=tuple(old for one in deletions for old in one.replaced) if vectors else (),
+            must_exist=tuple(one.file.path for one in deletions),
+            found=fresh,
+        )
+
+    # search
+
+    def _deletions(self, files: Sequence[FileClosed], live: Sequence[LiveFile], head: TableHead) -> list[Deletion]:
+        epoch = self._known(files)
+        records = sum(file.records for file in files)
+        readable = all(file.format == "parquet" for file in live)
+        local = self._roads is None or self._roads.local
+        road = self._road or choose_road(records, len(live), local=local, readable=readable)
+        if road is not Road.JOIN:
+            try:
+                if epoch.keys is None:
+                    self._read_keys(epoch, files, live)
+                live = candidates(live, epoch.wanted)
+                self._search(epoch, live, road)
+            except UnreadableFile:
+                if self._roads is None:
+                    raise
+                road = Road.JOIN
+        if road is Road.JOIN:
+            self._join(epoch, files, live, head)
+        found = [
+            deletion(file, epoch.found[file.path], self._deleted.of(file)) for file in live if epoch.found[file.path]
+        ]
+        return [one for one in found if one is not None]
+
+    def _known(self, files: Sequence[FileClosed]) -> _Epoch:
+        paths = tuple(file.path for file in files)
+        if self._epoch.paths != paths:
+            self._epoch = _Epoch(paths)
+        return self._epoch
+
+    def _read_keys(self, epoch: _Epoch, files: Sequence[FileClosed], live: Sequence[LiveFile]) -> None:
+        keys = [self._index(f.path, f.size).keys for f in files if f.kind is Kind.DATA]
+        keys += [self.table.index(f.path, f.size).keys for f in files if f.kind is not Kind.DATA]
+        epoch.keys = Keys.concat(keys).sorted()
+        used = {file.spec_id for file in live}
+        specs = [spec for spec in self.table.specs if spec.spec_id in used and prunable_by(spec, self.table.key)]
+        epoch.wanted = wanted(self.table.key, epoch.keys, self._partitions(files, specs))
+
+    def _search(self, epoch: _Epoch, live: Sequence[LiveFile], road: Road) -> None:
+        assert epoch.keys is not None
+        todo = unsearched(live, epoch.found)
+        self.counts.searched += len(todo)
+        self.counts.reused += len(live) - len(todo)
+        if not todo:
+            return
+        for file in todo:
+            if file.format != "parquet":
+                raise unreadable(file.path, f"it is {file.format}")
+        if road is Road.TASKS and self._roads is not None:
+            epoch.found.update(self._roads.tasks(self.table, todo, epoch.keys))
+        else:
+            epoch.found.update(self._here(todo, epoch.keys))
+
+    def _here(self, files: Sequence[LiveFile], keys: Keys) -> Found:
+        def find(file: LiveFile) -> tuple[str, BitMap64]:
+            return file.path, to_bitmap(self._index(file.path, file.size).find(keys))
+
+        if len(files) <= _FEW_FILES:
+            return dict(map(find, files))
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return dict(pool.map(find, files))
+
+    def _join(self, epoch: _Epoch, files: Sequence[FileClosed], live: Sequence[LiveFile], head: TableHead) -> None:
+        if self._roads is None or head.snapshot_id is None:
+            raise AssertionError(f"{self.table.name}: a join needs Spark and a snapshot")
+        todo = unsearched(live, epoch.found)
+        self.counts.searched += len(todo)
+        self.counts.reused += len(live) - len(todo)
+        if todo:
+            found = self._roads.join(self.table, files, head.snapshot_id)
+            epoch.found.update({file.path: found.get(file.path, BitMap64()) for file in todo})
+
+    def _index(self, path: str, size: int) -> KeyIndex:
+        # No digest: manifests do not tell it, and no path is ever written twice.
+        identity = FileIdentity(path, size)
+        return self._cache.get_or_build(identity, self._codec.signature, lambda: self.table.index(path, size))
+
+    def _partitions(
+        self, files: Sequence[FileClosed], specs: Sequence[PartitionSpec]
+    ) -> dict[int, frozenset[tuple[Any, ...]]]:
+        if not specs:
+            return {}
+        schema = Schema(self.table.schema_id, self.table.key)
+        bound = {spec.spec_id: bind_spec(self.table.name, schema, spec) for spec in specs}
+        found: dict[int, set[tuple[Any, ...]]] = {spec.spec_id: set() for spec in specs}
+        for batch in self._key_batches(files):
+            for spec_id, fields in bound.items():
+                found[spec_id].update(part.values for part, _ in partition_values.by_partition(batch, fields))
+        return {spec_id: frozenset(values) for spec_id, values in found.items()}
+
+    def _key_batches(self, files: Iterable[FileClosed]) -> Iterable[pa.RecordBatch]:
+        """The key columns of the epoch's own files, in the types in which values are handed on."""
+        for file in files:
+            for batch in read_keys(file.path, file.size, self.table.key, self.table.storage, self.table.name_mapping):
+                columns = [
+                    _plain(column).cast(value_type(field.type))
+                    for column, field in zip(batch.columns, self.table.key, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(columns, names=[field.name for field in self.table.key])
+
+    # write
+
+    def _vectors(self, like: FileClosed, deletions: Sequence[Deletion]) -> list[FileClosed]:
+        path = vectors_path(prefix_of(like.path), self._attempt())
+        puffin = write_puffin(path, {one.file.path: one.all for one in deletions}, self.table.storage)
+        messages = []
+        for one, blob in zip(deletions, puffin.blobs, strict=True):
+            self._deleted.remember(path, blob, one.all)
+            messages.append(
+                self._message(
+                    like,
+                    Kind.POSITION_DELETE,
+                    path=path,
+                    records=len(one.all),
+                    size=puffin.size,
+                    digest=puffin.digest,
+                    spec_id=one.file.spec_id,
+                    partition=one.file.partition,
+                    vector=blob,
+                )
+            )
+        return messages
+
+    def _positions(self, like: FileClosed, deletions: Sequence[Deletion]) -> list[FileClosed]:
+        prefix, attempt, messages = prefix_of(like.path), self._attempt(), []
+        for number, ((spec_id, partition), group) in enumerate(by_partition(deletions).items()):
+            path = position_delete_path(prefix, attempt, number)
+            rows = {one.file.path: one.fresh for one in group}
+            closed = write_positions(path, rows, self.table.parquet, self.table.storage)
+            messages.append(
+                self._message(
+                    like,
+                    Kind.POSITION_DELETE,
+                    path=path,
+                    records=closed.records,
+                    size=closed.size,
+                    digest=closed.digest,
+                    metrics=closed.metrics,
+                    split_offsets=closed.split_offsets,
+                    spec_id=spec_id,
+                    partition=partition,
+                )
+            )
+        return messages
+
+    def _equality_deletes(self, data: Sequence[FileClosed]) -> list[FileClosed]:
+        if not data:
+            return []
+        prefix, attempt = prefix_of(data[0].path), self._attempt()
+        table = self.table
+        writer = RollingWriter(
+            table.key, lambda number: key_delete_path(prefix, attempt, number), table.parquet, table.storage
+        )
+        try:
+            for batch in self._key_batches(data):
+                columns = [
+                    _extended(column, one.type) for column, one in zip(batch.columns, writer.schema, strict=True)
+                ]
+                writer.write(pa.RecordBatch.from_arrays(columns, schema=writer.schema))
+            closed = writer.close()
+        except FrazilError:
+            writer.abandon()
+            raise
+        return [
+            self._message(
+                data[0],
+                Kind.EQUALITY_DELETE,
+                path=one.path,
+                records=one.records,
+                size=one.size,
+                digest=one.digest,
+                metrics=one.metrics,
+                split_offsets=one.split_offsets,
+                spec_id=table.delete_spec.spec_id,
+                partition=(None,) * len(table.delete_spec.fields),
+                equality_ids=tuple(field.id for field in table.key),
+            )
+            for one in closed
+        ]
+
+    def _message(self, like: FileClosed, kind: Kind, **facts: Any) -> FileClosed:
+        return FileClosed(
+            table=like.table,
+            epoch=like.epoch,
+            batch_id=like.batch_id,
+            worker=like.worker,
+            schema_id=like.schema_id,
+            kind=kind,
+            **facts,
+        )
+
+    def _attempt(self) -> str:
+        return self._clock.new_uuid().hex
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
+
+
+def _extended(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    if isinstance(type_, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(type_, column)
+    return column

@@ -1,0 +1,351 @@
+"""Writes one epoch of one source table to all its targets.
+
+    rows of the epoch, sorted --+--> a raw line that is no change -----------------------+
+                                +--> behind a change of its key that is in quarantine ---+--> quarantine
+                                +--> does not decode or bind ----------------------------+
+                                +--> the rest, decoded once --> every one ------------------> changelog
+                                                           `--> the last one of each key --> mirror
+
+A target takes nothing at or below its own `lower`: after a crash between two commits the targets of a source table
+are not equally far, and what is read again must not come twice. Rows reach the changelog and the mirror only after
+all of them were decoded and bound for both, so that a bad one is in neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.errors import BadInput, UnknownColumn
+from frazil.model.change import Op
+from frazil.model.files import FileClosed
+from frazil.model.ports import Decoder
+from frazil.model.write import (
+    CHANGELOG_BEFORE,
+    CHANGELOG_OP,
+    CHANGELOG_POSITION,
+    DeleteMode,
+    Role,
+    TableTask,
+)
+from frazil.workers.binding import Binding, key_fields
+from frazil.workers.captures import Captures, order_of
+from frazil.workers.fold import differ
+from frazil.workers.quarantined import bad_lines, bad_values, captured_rows, no_before
+from frazil.workers.sift import bad_rows
+from frazil.workers.travel import PositionText
+from frazil.workers.writer import Place, TableEpochWriter
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """Decoded changes. `decoded` has a row for each upsert, `keys` one for each delete, in their order; `keys` and
+    `befores` are None where nobody needs them."""
+
+    rows: pa.RecordBatch
+    is_upsert: Mask
+    decoded: pa.RecordBatch | None
+    keys: pa.RecordBatch | None
+    befores: pa.Array | None
+
+
+class TargetsWriter:
+    """Takes the sorted changes of one source table and epoch, batch by batch, and reports the files at the end."""
+
+    def __init__(
+        self,
+        tasks: Sequence[TableTask],
+        epoch: int,
+        place: Place,
+        decoder: Decoder,
+        position_text: PositionText,
+        captures: Captures | None,
+    ) -> None:
+        """`captures` is there if the source table has a quarantine."""
+        self._index = tasks[0].index
+        self._decoder = decoder
+        self._position_text = position_text
+        self._captures = captures
+        self._writers = [(task, TableEpochWriter(task, task.epochs[epoch], place)) for task in tasks]
+        self._quarantine = next(((t, w) for t, w in self._writers if t.role is Role.QUARANTINE), None)
+        self._origin = "" if self._quarantine is None else self._quarantine[0].table.text
+        self._logs = [(t, w) for t, w in self._writers if is_log(t)]
+        self._mirror = next(((t, w) for t, w in self._writers if t.role is Role.MIRROR and not is_log(t)), None)
+        # Bound twice where there is a quarantine: once to see whether it can be, once to be written.
+        self._trials = [(t, _trial(t)) for t, _ in self._writers if t.role is not Role.QUARANTINE]
+        self._held: _Held | None = None
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        """Raises what the decoder and the writers raise; of a row's own errors only where there is no quarantine."""
+        rows = self._without_lines(rows)
+        rows = self._without_waiting(rows)
+        if not rows.num_rows:
+            return
+        if self._captures is None:
+            taken = self._taken(rows)
+        else:
+            try:
+                taken = self.tried(rows)
+            except UnknownColumn:
+                raise
+            except BadInput:
+                rows = self._without_bad(rows, self._captures)
+                if not rows.num_rows:
+                    return
+                taken = self.tried(rows)
+        for task, writer in self._logs:
+            self._log(task, writer, taken)
+        if self._mirror is not None:
+            self._reflect(*self._mirror, taken)
+
+    def close(self) -> tuple[FileClosed, ...]:
+        if self._held is not None and self._mirror is not None:
+            self._held.write(self._mirror[1])
+            self._held = None
+        return tuple(file for _, writer in self._writers for file in writer.close())
+
+    def abandon(self) -> None:
+        """Releases open files after a failure."""
+        for _, writer in self._writers:
+            writer.abandon()
+
+    # what goes to quarantine
+
+    def _without_lines(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        bad = pc.equal(rows.column("op"), int(Op.BAD)).to_numpy(zero_copy_only=False)
+        if not bad.any():
+            return rows
+        lines = rows.filter(pa.array(bad))
+        batch, keyed = bad_lines(lines, self._origin, self._position_text)
+        for at in np.flatnonzero(keyed):
+            self._known().add(lines.column("key")[int(at)].as_py(), order_of(lines, int(at)), None)
+        self._put_away(lines, batch)
+        return rows.filter(pa.array(~bad))
+
+    def _without_waiting(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        waiting = None if self._captures is None else self._captures.waiting(rows)
+        if waiting is None:
+            return rows
+        chosen = rows.filter(pa.array(waiting))
+        self._put_away(chosen, captured_rows(chosen, self._origin, self._position_text))
+        return rows.filter(pa.array(~waiting))
+
+    def _without_bad(self, rows: pa.RecordBatch, captures: Captures) -> pa.RecordBatch:
+        found = bad_rows(rows, self.tried)
+        bad = np.zeros(rows.num_rows, dtype=bool)
+        errors = []
+        for at, error in found:
+            key, order = rows.column("key")[at].as_py(), order_of(rows, at)
+            if captures.holds(key, order):
+                continue  # behind an earlier bad row of its key in this very batch
+            self._must_be_new(order, error)
+            captures.add(key, order, error.facts.get("column"))
+            bad[at] = True
+            errors.append(error)
+        chosen = rows.filter(pa.array(bad))
+        self._put_away(chosen, bad_values(chosen, errors, self._origin, self._position_text))
+        return self._without_waiting(rows.filter(pa.array(~bad)))
+
+    def _must_be_new(self, order: tuple[int, int], error: BadInput) -> None:
+        """The quarantine was published up to `lower` and does not hold this row: it was good when the epoch was written
+        first. Left out now it would be nowhere."""
+        assert self._quarantine is not None
+        lower = self._quarantine[0].lower
+        if lower is not None and order <= lower:
+            raise error
+
+    def _put_away(self, rows: pa.RecordBatch, batch: pa.RecordBatch) -> None:
+        if self._quarantine is None:
+            raise AssertionError(
+                f"a row of table {self._index} is to be put away, and the job has no quarantine for it"
+            )
+        task, writer = self._quarantine
+        chosen = beyond(rows, task.lower)
+        batch = batch if chosen is None else batch.filter(pa.array(chosen))
+        if batch.num_rows:
+            writer.upserts(batch)
+            self._known().count(batch.num_rows)
+
+    def _known(self) -> Captures:
+        if self._captures is None:
+            raise AssertionError(f"table {self._index} has no quarantine")
+        return self._captures
+
+    # what goes to the others
+
+    def tried(self, rows: pa.RecordBatch) -> Taken:
+        """Decodes and binds for every target, without a trace."""
+        taken = self._taken(rows, every_key=True)
+        for task, trial in self._trials:
+            if is_log(task):
+                for batch in self._logged(task, taken, None):
+                    trial.rows.bind(batch)
+                continue
+            if taken.decoded is not None:
+                trial.rows.bind(taken.decoded)
+            if taken.keys is not None:
+                trial.keys.bind(taken.keys)
+        return taken
+
+    def _taken(self, rows: pa.RecordBatch, every_key: bool = False) -> Taken:
+        upserts = pc.equal(rows.column("op"), int(Op.UPSERT)).to_numpy(zero_copy_only=False)
+        decoded = keys = None
+        if upserts.any():
+            some = _filtered(rows, upserts)
+            decoded = self._decoder.rows(self._index, some.column("key"), some.column("payload"))
+        if not upserts.all() and (every_key or self._logs or not self._drops_deletes):
+            some = _filtered(rows, ~upserts)
+            keys = self._decoder.keys(self._index, some.column("key"))
+        befores = self._befores(rows) if any(_keeps_before(task) for task, _ in self._logs) else None
+        return Taken(rows=rows, is_upsert=upserts, decoded=decoded, keys=keys, befores=befores)
+
+    @property
+    def _drops_deletes(self) -> bool:
+        return self._mirror is None or self._mirror[1].drops_deletes
+
+    def _befores(self, rows: pa.RecordBatch) -> pa.Array | None:
+        """The rows as they were. One with columns that the table does not have (any more) is left out: it tells of a
+        schema that is gone. None if no row has one."""
+        told = ~no_before(rows.column("before"))
+        if not told.any():
+            return None
+        some = _filtered(rows, told)
+
+        def decode(part: pa.RecordBatch) -> pa.RecordBatch:
+            return self._decoder.rows(self._index, part.column("key"), part.column("before"))
+
+        try:
+            decoded = decode(some)
+        except UnknownColumn:
+            outdated = _outdated(some, decode)
+            told[np.flatnonzero(told)[outdated]] = False
+            if not told.any():
+                return None
+            decoded = decode(_filtered(rows, told))
+        whole = pa.StructArray.from_arrays(decoded.columns, fields=list(decoded.schema))
+        places = np.full(rows.num_rows, -1, dtype=np.int64)
+        places[told] = np.arange(int(told.sum()))
+        return whole.take(pa.array(places, mask=~told))
+
+    def _log(self, task: TableTask, writer: TableEpochWriter, taken: Taken) -> None:
+        for batch in self._logged(task, taken, beyond(taken.rows, task.lower)):
+            writer.log(batch)
+
+    def _logged(self, task: TableTask, taken: Taken, chosen: Mask | None) -> list[pa.RecordBatch]:
+        """Upserts and deletes as rows of a changelog."""
+        found = []
+        for mask, columns in ((taken.is_upsert, taken.decoded), (~taken.is_upsert, taken.keys)):
+            picked = mask if chosen is None else mask & chosen
+            if not picked.any() or columns is None:
+                continue
+            rows = _filtered(taken.rows, picked)
+            own = columns.columns if chosen is None or not columns.columns else _filtered(columns, picked[mask]).columns
+            arrays = [*own, _ops(rows), self._position_text(rows.column("major"), rows.column("minor"))]
+            names = [*columns.schema.names, CHANGELOG_OP, CHANGELOG_POSITION]
+            if taken.befores is not None and _keeps_before(task):
+                arrays.append(taken.befores.filter(pa.array(picked)))
+                names.append(CHANGELOG_BEFORE)
+            found.append(pa.RecordBatch.from_arrays(arrays, names=names))
+        return found
+
+    def _reflect(self, task: TableTask, writer: TableEpochWriter, taken: Taken) -> None:
+        chosen = beyond(taken.rows, task.lower)
+        if not self._logs:
+            # Folded before it came here: every row is the net change of its key.
+            _Held(taken, chosen).write(writer)
+            return
+        places = np.arange(taken.rows.num_rows) if chosen is None else np.flatnonzero(chosen)
+        if not len(places):
+            return
+        rows = taken.rows if chosen is None else taken.rows.filter(pa.array(chosen))
+        if self._held is not None:
+            self._held.write(writer)
+        net = np.zeros(taken.rows.num_rows, dtype=bool)
+        net[places[:-1][differ(rows, ("key", "part"))]] = True
+        _Held(taken, net).write(writer)
+        # Whether the last row is the net change of its key, only the next batch can tell.
+        last = np.zeros(taken.rows.num_rows, dtype=bool)
+        last[places[-1]] = True
+        self._held = _Held(taken, last, _identity(rows, rows.num_rows - 1))
+
+
+class _Held:
+    """Changes chosen for the mirror."""
+
+    def __init__(self, taken: Taken, chosen: Mask | None, identity: tuple[str, int] | None = None) -> None:
+        self.identity = identity
+        self._upserts, self._keys = taken.decoded, taken.keys
+        if chosen is not None:
+            upserts, deletes = chosen[taken.is_upsert], chosen[~taken.is_upsert]
+            self._upserts = None if self._upserts is None else _filtered(self._upserts, upserts)
+            self._keys = None if self._keys is None else _filtered(self._keys, deletes)
+
+    def write(self, writer: TableEpochWriter) -> None:
+        if self._upserts is not None and self._upserts.num_rows:
+            writer.upserts(self._upserts)
+        if self._keys is not None and self._keys.num_rows and not writer.drops_deletes:
+            writer.deletes(self._keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    rows: Binding
+    keys: Binding
+
+
+def _trial(task: TableTask) -> _Trial:
+    keys = key_fields(task.table, task.schema, task.key)
+    return _Trial(Binding(task.table, task.schema.fields, task.key), Binding(task.table, keys, task.key))
+
+
+def is_log(task: TableTask) -> bool:
+    """Whether the target keeps every change."""
+    return task.mode is DeleteMode.APPEND_ONLY and task.role is not Role.QUARANTINE
+
+
+def beyond(rows: pa.RecordBatch, lower: tuple[int, int] | None) -> Mask | None:
+    """Which rows lie beyond a position; None if all do."""
+    if lower is None:
+        return None
+    major, minor = (rows.column(name).to_numpy(zero_copy_only=False) for name in ("major", "minor"))
+    found: Mask = (major > lower[0]) | ((major == lower[0]) & (minor > lower[1]))
+    return None if found.all() else found
+
+
+def _keeps_before(task: TableTask) -> bool:
+    return task.schema.field(CHANGELOG_BEFORE) is not None
+
+
+def _ops(rows: pa.RecordBatch) -> pa.Array:
+    """What happened: exactly, where the source told what there was before."""
+    before, deleted = rows.column("before"), pc.not_equal(rows.column("op"), int(Op.UPSERT))
+    was_none = pc.equal(before, pa.scalar(b"null", pa.binary()))
+    told = pc.if_else(was_none, "insert", "update")
+    return pc.if_else(deleted, "delete", pc.if_else(before.is_null(), "upsert", told))
+
+
+def _outdated(rows: pa.RecordBatch, decode: Any) -> list[int]:
+    """Rows whose before-image has columns nobody knows."""
+    found = []
+    for at in range(rows.num_rows):
+        try:
+            decode(rows.slice(at, 1))
+        except UnknownColumn:
+            found.append(at)
+    return found
+
+
+def _identity(rows: pa.RecordBatch, at: int) -> tuple[str, int]:
+    return rows.column("key")[at].as_py(), rows.column("part")[at].as_py()
+
+
+def _filtered(rows: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
+    """Without a copy where all are wanted."""
+    return rows if mask.all() else rows.filter(pa.array(mask))

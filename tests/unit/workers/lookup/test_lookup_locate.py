@@ -1,0 +1,301 @@
+"""Epochs located in real files, without a catalog: many random sequences equal a model after every step.
+
+epochs --TableEpochWriter, TableLocator--> files --the listing's own arithmetic--> the next head
+others append keys that are there, rewrite files and delete rows in between
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID as Uuid
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyroaring import BitMap64
+
+from frazil.clock import SystemClock
+from frazil.errors import StorageUnavailable, TableChanged
+from frazil.lake.listing import Listing, advanced, applied, changed
+from frazil.model.columns import INT, LONG, STRING, Field, Schema
+from frazil.model.commit import CommitPlan
+from frazil.model.files import FileClosed, Kind
+from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
+from frazil.model.live import LiveDelete, LiveFiles
+from frazil.model.names import JobId, TableName, batch_id, epoch_prefix
+from frazil.model.partitions import UNPARTITIONED, PartitionField, PartitionSpec, Transform
+from frazil.model.ports import Located
+from frazil.model.position import Hlc
+from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableTask
+from frazil.workers.lookup.cache import IndexCache
+from frazil.workers.lookup.deleted import DeletedRows
+from frazil.workers.lookup.locate import SearchedTable, TableLocator
+from frazil.workers.lookup.positions import write_positions
+from frazil.workers.lookup.vectors import to_positions
+from frazil.workers.writer import Place, TableEpochWriter
+
+NAME, JOB, FENCE = TableName(("shop",), "orders"), JobId("shop"), Fence(1, Uuid(int=1))
+FIELDS = (Field(1, "id", LONG, True), Field(2, "code", STRING, True), Field(3, "value", INT))
+SCHEMA = Schema(0, FIELDS, (1, 2))
+BY_BUCKET = PartitionSpec(1, (PartitionField(1000, 1, "id_bucket", Transform("bucket", 3)),))
+BY_VALUE = PartitionSpec(2, (PartitionField(1001, 3, "value_bucket", Transform("bucket", 2)),))
+SPECS = (UNPARTITIONED, BY_BUCKET, BY_VALUE)
+NUMBERS = 12
+Rows = Counter[tuple[int, str, int]]
+
+
+class FakeLake:
+    """A table whose heads are listings of real files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.listing = Listing(1, {}, {}, frozenset([0]))
+        self.deleted = DeletedRows({})
+
+    def head(self, table: TableName = NAME) -> TableHead:
+        number = self.listing.snapshot_id or 0
+        return TableHead(uuid="u", ancestry=(SnapshotFacts(number, None, number, 0, {}),), properties={})
+
+    def live(self, table: TableName, head: TableHead, bounds_of: Sequence[int] = ()) -> LiveFiles:
+        return applied(self.listing)
+
+    def land(self, located: Located, epoch: Hlc) -> None:
+        live = set(self.listing.data)
+        assert set(located.must_exist) <= live, "a delete points into a file that is gone"
+        plan = CommitPlan(entry=entry(epoch), files=located.files, removed_deletes=located.removed_deletes)
+        number = (self.listing.snapshot_id or 0) + 1
+        after = advanced(self.listing, plan, number, number, (1,))
+        assert after is not None
+        self.listing = after
+
+    def rows(self) -> Rows:
+        found: Rows = Counter()
+        for file in applied(self.listing).files:
+            assert sum(delete.is_vector for delete in file.deletes) <= 1, "H23"
+            gone = set(to_positions(self.deleted.of(file)).tolist())
+            keys = self._deleted_keys(file.deletes)
+            table = pq.read_table(file.path)
+            columns = (table.column(name).to_pylist() for name in ("id", "code", "value"))
+            for position, row in enumerate(zip(*columns, strict=True)):
+                if position not in gone and row[:2] not in keys:
+                    found[row] += 1
+        return found
+
+    def _deleted_keys(self, deletes: Sequence[LiveDelete]) -> set[tuple[int, str]]:
+        keys: set[tuple[int, str]] = set()
+        for delete in deletes:
+            if delete.kind is Kind.EQUALITY_DELETE:
+                table = pq.read_table(delete.path)
+                keys.update(zip(table.column("id").to_pylist(), table.column("code").to_pylist(), strict=True))
+        return keys
+
+
+def entry(epoch: Hlc) -> LedgerEntry:
+    return LedgerEntry(
+        job=JOB,
+        batch_id=batch_id(JOB, NAME, epoch),
+        lower=None,
+        resolved=epoch,
+        notes="",
+        fence=FENCE,
+        incarnation="",
+        config_hash="",
+        operation="",
+        data_files=0,
+        delete_files=0,
+        rows=0,
+        deletes=0,
+    )
+
+
+class World:
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.lake = FakeLake(folder)
+        self.version = self.chance.choice((2, 3))
+        self.spec = self.chance.choice(SPECS)
+        self.cache = IndexCache(folder / "index", 1 << 28)
+        self.model: Rows = Counter()
+        self.numbers = itertools.count(1)
+        self.locator = self.new_locator()
+
+    def new_locator(self) -> TableLocator:
+        table = SearchedTable(
+            name=NAME, key=FIELDS[:2], schema_id=0, format_version=self.version, specs=SPECS, delete_spec=UNPARTITIONED
+        )
+        return TableLocator(table, self.lake, self.cache, self.lake.deleted, SystemClock())  # type: ignore[arg-type]
+
+    def write(self, rows: Mapping[tuple[int, str], int], deletes: Sequence[tuple[int, str]] = ()) -> list[FileClosed]:
+        self.epoch = Hlc(next(self.numbers))
+        prefix = epoch_prefix(str(self.lake.folder), JOB, self.epoch, FENCE.label)
+        target = EpochTarget(self.epoch, batch_id(JOB, NAME, self.epoch), prefix)
+        task = TableTask(
+            index=0,
+            table=NAME,
+            schema=SCHEMA,
+            spec=self.spec,
+            key=("id", "code"),
+            mode=DeleteMode.VECTORS,
+            epochs=(target,),
+        )
+        writer = TableEpochWriter(task, target, Place(shard=0, attempt="a", parquet=ParquetSettings(), storage={}))
+        if rows:
+            writer.upserts(batch(list(rows), list(rows.values())))
+        if deletes:
+            writer.deletes(batch(deletes, [0] * len(deletes)).select(["id", "code"]))
+        return list(writer.close())
+
+    def act(self) -> None:
+        acts = [self.publish, self.append, self.rewrite, self.delete, self.upgrade, self.repartition]
+        self.chance.choices(acts, (10, 2, 2, 2, 0.5, 1))[0]()
+
+    def publish(self) -> None:
+        keys = self.keys(self.chance.randint(1, 6))
+        cut = self.chance.randint(0, len(keys))
+        rows = {key: self.chance.randrange(100) for key in keys[:cut]}
+        files = self.write(rows, keys[cut:])
+        epoch = self.epoch
+        lost = self.chance.choice((0, 0, 0, 1, 2, 3))
+        for _ in range(lost):
+            self.locator.locate(files, self.lake.head(), by_equality=False)
+            self.chance.choice([self.append, self.rewrite, self.delete])()
+        self.lake.land(self.locator.locate(files, self.lake.head(), by_equality=lost == 3), epoch)
+        self.model = Counter({row: count for row, count in self.model.items() if row[:2] not in keys})
+        self.model.update((*key, value) for key, value in rows.items())
+
+    def append(self) -> None:
+        """Somebody adds rows of keys that may be there."""
+        rows = {key: self.chance.randrange(100) for key in self.keys(2)}
+        self.lake.land(Located(files=tuple(self.write(rows))), self.epoch)
+        self.model.update((*key, value) for key, value in rows.items())
+
+    def rewrite(self) -> None:
+        """Somebody compacts everything."""
+        before = self.lake.rows()
+        gone = [*self.lake.listing.data.values(), *self.lake.listing.deletes.values()]
+        number = (self.lake.listing.snapshot_id or 0) + 1
+        self.lake.listing = changed(self.lake.listing, number, gone, (), frozenset())
+        while before:
+            # Rows of one key must not fold into one: they are written in several files.
+            layer = {row[:2]: row[2] for row in before}
+            self.lake.land(Located(files=tuple(self.write(layer))), self.epoch)
+            before -= Counter((*key, value) for key, value in layer.items())
+
+    def delete(self) -> None:
+        """Somebody deletes a row by its position, with a position delete file of version 2."""
+        files = [file for file in applied(self.lake.listing).files if file.records > len(self.lake.deleted.of(file))]
+        if self.version > 2 or not files:
+            return
+        file = self.chance.choice(files)
+        position = self.chance.choice(sorted(set(range(file.records)) - set(self.lake.deleted.of(file))))
+        path = f"{self.lake.folder}/foreign-{next(self.numbers)}.parquet"
+        closed = write_positions(path, {file.path: BitMap64([position])}, ParquetSettings(), {})
+        number = (self.lake.listing.snapshot_id or 0) + 1
+        foreign = LiveDelete(
+            path=path,
+            kind=Kind.POSITION_DELETE,
+            format="parquet",
+            size=closed.size,
+            records=1,
+            sequence_number=number,
+            spec_id=file.spec_id,
+            partition=file.partition,
+            data_file=file.path,
+        )
+        before = self.lake.rows()
+        self.lake.listing = changed(self.lake.listing, number, (), [foreign], frozenset())
+        self.model -= before - self.lake.rows()
+
+    def upgrade(self) -> None:
+        self.version = 3
+        self.locator = self.new_locator()
+
+    def repartition(self) -> None:
+        self.spec = self.chance.choice(SPECS)
+
+    def keys(self, count: int) -> list[tuple[int, str]]:
+        return [(n % 4, f"k{n // 4}") for n in self.chance.sample(range(NUMBERS), count)]
+
+
+def batch(keys: Sequence[tuple[int, str]], values: Sequence[int]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "id": pa.array([key[0] for key in keys], pa.int64()),
+            "code": pa.array([key[1] for key in keys], pa.string()),
+            "value": pa.array(values, pa.int32()),
+        }
+    )
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_random_sequences_equal_the_model_after_every_step(tmp_path: Path, first: int) -> None:
+    """H1, H22, H23, H24: epochs, lost races, others' rows, deletes and rewrites, an upgrade, other partitions."""
+    for seed in range(first, first + 10):
+        world = World(tmp_path / str(seed), seed)
+        for step in range(12):
+            world.act()
+            assert world.lake.rows() == world.model, f"seed {seed}, step {step}"
+
+
+def test_a_second_look_searches_only_what_came(tmp_path: Path) -> None:
+    world = World(tmp_path, 0)
+    world.spec = UNPARTITIONED
+    for n in range(4):
+        world.lake.land(Located(files=tuple(world.write({(1, f"k{n}"): n}))), world.epoch)
+    files = world.write({(1, "k1"): 9})
+    world.locator.locate(files, world.lake.head(), by_equality=False)
+    assert (world.locator.counts.searched, world.locator.counts.reused) == (4, 0)
+    epoch = world.epoch
+    world.lake.land(Located(files=tuple(world.write({(1, "k1"): 5}))), world.epoch)
+    located = world.locator.locate(files, world.lake.head(), by_equality=False)
+    assert (world.locator.counts.searched, world.locator.counts.reused) == (5, 4)
+    assert located.found == 2
+    world.lake.land(located, epoch)
+    assert world.lake.rows()[1, "k1", 9] == 1
+    assert sum(count for row, count in world.lake.rows().items() if row[1] == "k1") == 1
+
+
+def test_partitions_that_the_key_decides_spare_a_search(tmp_path: Path) -> None:
+    world = World(tmp_path, 0)
+    world.spec = BY_BUCKET
+    world.lake.land(Located(files=tuple(world.write({(n, "k"): n for n in range(12)}))), world.epoch)
+    assert len(world.lake.listing.data) == 3
+    located = world.locator.locate(world.write({(1, "k"): 7}, [(2, "k")]), world.lake.head(), by_equality=False)
+    assert located.found == 2
+    assert world.locator.counts.searched < 3
+
+
+def test_a_data_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    world = World(tmp_path, 0)
+    files = world.write({(1, "k"): 1})
+    world.lake.land(Located(files=tuple(files)), world.epoch)
+    world.cache = IndexCache(tmp_path / "other", 1 << 20)
+    Path(files[0].path).unlink()
+    with pytest.raises(TableChanged, match="gone"):
+        world.new_locator().locate(world.write({(1, "k"): 2}), world.lake.head(), by_equality=False)
+
+
+def test_a_lookup_that_fails_half_way_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, 0)
+    world.spec, world.version = UNPARTITIONED, 3
+    locator = world.new_locator()
+    world.lake.land(Located(files=tuple(world.write({(1, "k"): 1}))), world.epoch)
+    files = world.write({(1, "k"): 2})
+
+    def full(*_: object) -> object:
+        raise StorageUnavailable("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("frazil.workers.lookup.locate.write_puffin", full)
+        with pytest.raises(StorageUnavailable):
+            locator.locate(files, world.lake.head(), by_equality=False)
+    located = locator.locate(files, world.lake.head(), by_equality=False)
+    again = locator.locate(files, world.lake.head(), by_equality=False)
+    assert located.found == again.found == 1
+    assert located.files[-1].path != again.files[-1].path, "no path is written twice (H46)"
+    assert replace(again, files=()) == replace(located, files=())
