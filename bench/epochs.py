@@ -34,6 +34,7 @@ class _Contestant:
     """`epoch` takes the next changes and tells the seconds."""
 
     label: str
+    table: str
     rows: int
     rounds: int
     epoch: Callable[[], float]
@@ -58,6 +59,9 @@ def epochs(bench: Bench) -> list[Measured]:
                 if turn <= contestant.rounds:
                     contestant.took.append(contestant.epoch())
                     say(f"  {contestant.label} into {contestant.rows:,}: {contestant.took[-1]:.3f} s")
+    for (mode, rows), contestant in ours.items():
+        if (found := bench.answer(contestant.table)[0]) != rows:
+            raise AssertionError(f"{mode}: updates of {rows:,} rows have left {found:,}")
     return _rows(bench, ours, peers, bare)
 
 
@@ -103,7 +107,11 @@ def _frazil(bench: Bench, open_pipelines: ExitStack, mode: str, rows: int) -> _C
     run.seconds(lambda: feed.epoch(np.arange(1)))
     bench.spark.sql(f"INSERT INTO {bench.table(name)} SELECT * FROM ({rows_sql(rows)}) WHERE id > 0")
     return _Contestant(
-        f"Frazil {mode}", rows, bench.sizes.rounds, lambda: run.seconds(lambda: feed.updates(bench.sizes.changes, rows))
+        f"Frazil {mode}",
+        name,
+        rows,
+        bench.sizes.rounds,
+        lambda: run.seconds(lambda: feed.updates(bench.sizes.changes, rows)),
     )
 
 
@@ -119,7 +127,7 @@ def _merge(bench: Bench, mode: MergeMode, rows: int) -> _Contestant:
         return timed(lambda: merge(bench.spark, bench.table(name), feed.last_files))
 
     rounds = bench.sizes.slow_rounds if mode is COPY_ON_WRITE else bench.sizes.rounds
-    return _Contestant(f"MERGE INTO {mode.label}", rows, rounds, epoch)
+    return _Contestant(f"MERGE INTO {mode.label}", name, rows, rounds, epoch)
 
 
 def _floor(bench: Bench) -> _Contestant:
@@ -132,4 +140,4 @@ def _floor(bench: Bench) -> _Contestant:
         changes = decoded(feed)
         return timed(lambda: floor(changes, to / f"{feed.now}.parquet"))
 
-    return _Contestant("PyArrow's floor", bench.sizes.tables[-1], bench.sizes.rounds, epoch)
+    return _Contestant("PyArrow's floor", "", bench.sizes.tables[-1], bench.sizes.rounds, epoch)

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import os
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,15 @@ ARROW_LINE = pa.schema(
 FILE_ROWS = 50_000
 """About 11 MB, a little less than the 16 MB at which CockroachDB closes a file."""
 _CENTS = 100_000_000
+_ABSENT = -1
 _CITIES = ("Berlin", "Lagos", "Lima", "Osaka", "Pune", "Quito", "Tunis", "Turin")
 
 
 class Feed:
-    """One feed below `root`; every epoch is a moment later. The same seed gives the same bytes."""
+    """One feed below `root`; every epoch is a moment later. The same seed gives the same bytes.
+
+    It remembers what each row holds at the end, so that what was measured can be checked.
+    """
 
     def __init__(self, root: Path, seed: int = 1) -> None:
         self.root = root
@@ -53,6 +58,7 @@ class Feed:
         self.last_files: list[Path] = []
         self._chance = np.random.default_rng(seed)
         self._files = 0
+        self._newest = np.full(0, _ABSENT)
         root.mkdir(parents=True)
 
     def scan(self, rows: int) -> Hlc:
@@ -63,7 +69,12 @@ class Feed:
 
     def epoch(self, ids: np.ndarray[Any, np.dtype[np.int64]]) -> Hlc:
         """Writes the changes and resolves them; `last_files` are the files of it."""
-        self.last_files = [self._file(ids[start : start + FILE_ROWS]) for start in range(0, len(ids), FILE_ROWS)]
+        cents = self._chance.integers(0, _CENTS, len(ids))
+        self._remember(ids, cents)
+        self.last_files = [
+            self._file(ids[start : start + FILE_ROWS], cents[start : start + FILE_ROWS], start)
+            for start in range(0, len(ids), FILE_ROWS)
+        ]
         self.now += 1_000_000_000
         resolved = Hlc(self.now)
         self._put(f"{resolved.file_stamp}.RESOLVED", f'{{"resolved":"{resolved.text}"}}'.encode())
@@ -75,10 +86,22 @@ class Feed:
         """Every data file so far, in the order of the feed."""
         return sorted(self.root.glob("*.ndjson"))
 
-    def _file(self, ids: np.ndarray[Any, np.dtype[np.int64]]) -> Path:
+    @property
+    def answer(self) -> tuple[int, Decimal]:
+        """`count(*), sum(amount)` of a table that mirrors this feed and nothing else."""
+        present = self._newest[self._newest != _ABSENT]
+        return len(present), Decimal(int(present.sum())).scaleb(-2)
+
+    def _remember(self, ids: np.ndarray[Any, Any], cents: np.ndarray[Any, Any]) -> None:
+        missing = int(ids.max()) + 1 - len(self._newest)
+        if missing > 0:
+            self._newest = np.concatenate([self._newest, np.full(missing, _ABSENT)])
+        self._newest[ids] = cents  # of an id that comes twice the last one stays, as in the feed
+
+    def _file(self, ids: np.ndarray[Any, Any], cents: np.ndarray[Any, Any], start: int) -> Path:
         self._files += 1
         name = f"{Hlc(self.now).file_stamp}-00000000000000aa-1-1-{self._files:08x}-t-1.ndjson"
-        return self._put(name, lines(ids, self._chance.integers(0, _CENTS, len(ids)), self.now))
+        return self._put(name, lines(ids, cents, self.now + start))
 
     def _put(self, name: str, content: Any) -> Path:
         path = self.root / name

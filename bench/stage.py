@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,16 @@ class Bench:
     def table(self, name: str) -> str:
         """The table as Spark SQL knows it."""
         return f"{self.settings.name}.bench.{name}"
+
+    def answer(self, name: str) -> tuple[int, Decimal]:
+        """`count(*), sum(amount)`, read by Spark."""
+        count, total = self.spark.sql(f"SELECT count(*), sum(amount) FROM {self.table(name)}").collect()[0]
+        return int(count), total
+
+    def check(self, name: str, expected: tuple[int, Decimal]) -> None:
+        """A number of a table that holds something else is worth nothing."""
+        if (found := self.answer(name)) != expected:
+            raise AssertionError(f"{name} holds {found}, not {expected}")
 
     def feed(self, name: str, seed: int = 1) -> Feed:
         return Feed(self.work / "feeds" / name, seed)

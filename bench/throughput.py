@@ -40,6 +40,7 @@ def catch_up(bench: Bench) -> list[Measured]:
         name = f"catch_up_{mode}"
         with bench.running(feed, name, mode) as run:
             took = run.seconds(lambda: resolved)
+        bench.check(name, feed.answer)
         say(f"  {mode}: {took:.1f} s, PyArrow {plain:.1f} s")
         is_default = mode == bench.modes[0]
         found += [
@@ -71,6 +72,7 @@ def first_load(bench: Bench) -> list[Measured]:
     theirs = timed(lambda: append(bench.spark, peer, feed.files))
     with bench.running(feed, "first_load", mode) as run:
         ours = run.seconds(lambda: resolved)
+    bench.check("first_load", feed.answer)
     label = f"first load of {rows:,} rows"
     say(f"  {label}: {ours:.1f} s, writeTo().append() {theirs:.1f} s")
     return [

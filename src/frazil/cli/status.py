@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from frazil.cli.exit_codes import EPILOG
 from frazil.cli.output import print_json, print_table, seconds_text, stdout_kept_clean
 from frazil.cli.seam import Session, json_option, on_pipeline
 from frazil.config.model import PipelineConfig
+from frazil.daemon.results import TableStatus
 
 
 @click.command(epilog=EPILOG)
@@ -35,3 +38,12 @@ def status(session: Session, config: PipelineConfig, *, as_json: bool) -> None:
         ],
         numbers=("lag", "epochs", "rows", "quarantined"),
     )  # fmt: skip
+    _tell_index(tables)
+
+
+def _tell_index(tables: Sequence[TableStatus]) -> None:
+    """One line about the key index that the tables share."""
+    known = next((table for table in tables if table.index_bytes is not None), None)
+    if known is not None:
+        rate = "" if known.index_hit_rate is None else f", {known.index_hit_rate:.0%} of lookups hit it"
+        click.echo(f"key index: {(known.index_bytes or 0) / (1 << 20):.1f} MB{rate}")

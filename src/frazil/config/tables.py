@@ -47,7 +47,7 @@ class TableEntry(Settings):
         examples=[{"id": "INT8", "amount": "DECIMAL(12,2)"}],
     )
     deletes: DeleteMode = Field(
-        default=DeleteMode.EQUALITY,
+        default=DeleteMode.VECTORS,
         description=(
             "vectors: older rows are found through the key index and deleted at their position; every engine reads at "
             "full speed. equality: older rows are deleted by key, which readers pay for until it is converted. "
@@ -98,7 +98,8 @@ class TableEntry(Settings):
         examples=[{"write.metadata.delete-after-commit.enabled": "true"}],
     )
     format_version: Annotated[Literal[2, 3], BeforeValidator(whole_number)] = Field(
-        default=2, description="The Iceberg format of a table that is created."
+        default=3,
+        description="The Iceberg format of a table that is created. In format 2 `vectors` are position deletes.",
     )
 
     @property

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
 from frazil.config.load import config_hash
-from frazil.config.model import CatalogConfig, OnError, PipelineConfig
+from frazil.config.model import CatalogConfig, OnError, PipelineConfig, Reader
 from frazil.config.routing import entry_for, is_pattern, target_of
 from frazil.config.secrets import mask_text
 from frazil.daemon.locating import Locators, LocatorSettings
@@ -44,6 +44,7 @@ from frazil.sources.cockroachdb.shapes import Pinned
 from frazil.sources.cockroachdb.source import CloudFeed, TableSettings
 from frazil.sources.cockroachdb.sql import FeedOptions
 from frazil.sources.cockroachdb.storage import FeedLocation
+from frazil.sources.cockroachdb.types import TypeRules
 from frazil.workers.job import run_on_executors, run_write_job
 
 PROFILE_HERE_BYTES = 4 << 20
@@ -188,6 +189,10 @@ class _Settings(Mapping[str, TableSettings]):
             wants_before=is_log or (entry is not None and entry.changelog),
             key_optional=is_log,
             follow_drops=entry is not None and entry.drop,
+            rules=TypeRules(
+                time_as="long" if Reader.SPARK in self._config.readers else "time",
+                json_as="string" if entry is None else entry.json_as,
+            ),
             new_columns=entry is not None and entry.on_schema_conflict is SchemaConflict.NEW_COLUMN,
         )
 

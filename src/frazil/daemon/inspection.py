@@ -115,6 +115,7 @@ def rewind(parts: Parts, table: str) -> str:
 
 def _status(parts: Parts, target: TableName) -> TableStatus:
     state, resolved, snapshot_id, lag = TableState.INITIALIZING, None, None, None
+    index = None if parts.locators is None else parts.locators.index
     if parts.tables.exists(target):
         match read_frontier(parts.lake.head(target), parts.config.job):
             case At(entry):
@@ -132,6 +133,8 @@ def _status(parts: Parts, target: TableName) -> TableStatus:
         snapshot_id=snapshot_id,
         lag_seconds=lag,
         quarantined=_quarantined(parts, target),
+        index_bytes=index.bytes if index is not None and index.files else None,
+        index_hit_rate=None if index is None else index.hit_rate,
     )
 
 

@@ -26,11 +26,13 @@ from frazil.model.ledger import TableHead
 from frazil.model.names import TableName
 from frazil.model.ports import Located
 from frazil.model.write import ParquetSettings
+from frazil.workers.lookup import tally
 from frazil.workers.lookup.cache import CacheStats, process_cache
 from frazil.workers.lookup.deleted import DeletedRows
 from frazil.workers.lookup.locate import LookupCounts, Roads, SearchedTable, TableLocator
 from frazil.workers.lookup.plan import Road
 from frazil.workers.lookup.spark import SparkRoads
+from frazil.workers.lookup.tally import IndexTally
 
 NAME_MAPPING = "schema.name-mapping.default"
 KeyOf = Callable[[TableName], Sequence[str]]
@@ -78,6 +80,7 @@ class Locators:
         self._deleted = DeletedRows(settings.storage)
         self._roads: Roads = SparkRoads(spark, catalog, settings.directory, settings.size)
         self._tables: dict[TableName, LocatorOf] = {}
+        self._tallied = (0, 0)
         self._lock = Lock()
 
     def of(self, table: TableName) -> LocatorOf:
@@ -90,6 +93,18 @@ class Locators:
         with self._lock:
             tables = dict(self._tables)
         return IndexStatus(self._cache.stats(), {name.text: one.counts for name, one in sorted(tables.items())})
+
+    def tally(self) -> None:
+        """Lets other processes know what was searched since the last time."""
+        with self._lock:
+            hits, misses = self._cache.counts
+            fresh, self._tallied = (hits - self._tallied[0], misses - self._tallied[1]), (hits, misses)
+            tally.add(self._settings.directory, *fresh)
+
+    @property
+    def index(self) -> IndexTally:
+        """The key index as it is on disk, whoever filled it."""
+        return tally.read(self._settings.directory)
 
     def searched(self, table: TableName, head: TableHead) -> SearchedTable:
         """What a search must know of the table at this head. Raises ConfigError if it has no key."""
@@ -137,4 +152,6 @@ class LocatorOf:
         table = self._locators.searched(self._name, head)
         if self._current is None or self._current.table != table:
             self._current = self._locators.make(table, self.counts)
-        return self._current.locate(files, head, by_equality=by_equality)
+        located = self._current.locate(files, head, by_equality=by_equality)
+        self._locators.tally()
+        return located

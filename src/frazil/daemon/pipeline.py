@@ -42,6 +42,7 @@ from frazil.model.state import TableState
 from frazil.model.write import Role
 from frazil.observability.logs import Log
 from frazil.observability.metrics import Metrics
+from frazil.workers.lookup.tally import IndexTally
 
 TROUBLE_MAX_ONCE = 6
 _log = Log("frazil.pipeline")
@@ -54,6 +55,10 @@ class _CutAgain(Exception):
 class Locators(Protocol):
     def of(self, table: TableName) -> Locator:
         """Who finds the older rows of this table's keys; the same one every time."""
+
+    @property
+    def index(self) -> IndexTally:
+        """The key index they share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,8 @@ class CheckReport:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
     """`resolved` and `snapshot_id` are of the newest published epoch; both are None before the first. `quarantined`
-    counts the changes in quarantine; it is None for a table that has none."""
+    counts the changes in quarantine; it is None for a table that has none. `index_bytes` and `index_hit_rate` are of
+    the key index, which all tables of a pipeline share; None before it was used."""
 
     table: str
     state: TableState
@@ -107,6 +108,8 @@ class TableStatus:
     epochs: int | None = None
     rows: int | None = None
     quarantined: int | None = None
+    index_bytes: int | None = None
+    index_hit_rate: float | None = None
 
     def __post_init__(self) -> None:
         if self.resolved is None and self.snapshot_id is not None:

@@ -15,9 +15,10 @@ nothing, and a crash between commit and checkpoint is met by the ledger.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from threading import Lock
@@ -37,20 +38,22 @@ from frazil.coordinator.frontier import At, RolledBack, read_frontier
 from frazil.coordinator.publish import AlreadyPublished, Published, Recut, failure, make_intent
 from frazil.coordinator.publisher import publish
 from frazil.coordinator.recovery import Start, newest_generation, start
+from frazil.daemon.locating import Locators, LocatorSettings
 from frazil.daemon.observing import PublishObserver
 from frazil.daemon.upsert_refusals import for_streams, gone, kept_filling, null_key, other_query, without_order
 from frazil.daemon.upsert_request import DELETE_VALUES, UpsertOptions, UpsertRequest, make_request, query_id_of
 from frazil.lake.arbiter import IcebergArbiter
-from frazil.lake.catalogs import Catalog, open_catalog
+from frazil.lake.cache import cache_home
+from frazil.lake.catalogs import Catalog, CatalogSettings, open_catalog
 from frazil.lake.commits import IcebergLake
 from frazil.lake.session import open_session
 from frazil.lake.tables import LoadedTable, Tables
 from frazil.model.epoch import Frontier
 from frazil.model.ledger import LedgerEntry, TableHead
 from frazil.model.names import batch_id as batch_uuid
-from frazil.model.names import epoch_prefix
+from frazil.model.names import epoch_folder
 from frazil.model.position import is_before
-from frazil.model.write import EpochTarget, TableTask, WriteJob
+from frazil.model.write import DeleteMode, EpochTarget, TableTask, WriteJob
 from frazil.observability.logs import Log
 from frazil.observability.metrics import Metrics
 from frazil.workers.job import run_columns_job
@@ -58,6 +61,7 @@ from frazil.workers.job import run_columns_job
 ROWS_PER_SHARD = 100_000
 """A batch of fewer rows is one file: many small files cost every reader more than one task costs this batch."""
 CUTS_MAX = 4
+INDEX_BYTES = 4 << 30
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 RUN_ID_PROPERTY = "spark.jobGroup.id"
 _log = Log("frazil.upsert")
@@ -95,8 +99,8 @@ def upsert_stream(
     order_by: str | Sequence[str] = (),
     op: str | None = None,
     delete_values: str | Sequence[str] = DELETE_VALUES,
-    deletes: str = "equality",
-    format_version: int = 2,
+    deletes: str = "vectors",
+    format_version: int = 3,
     query_id: str | None = None,
 ) -> BatchOutcome:
     """Publishes the batch as one snapshot of `target`, exactly once however often it is called with it.
@@ -123,14 +127,6 @@ def upsert_stream(
     return _this_process.publish(batch, batch_id, options, query_id)
 
 
-@dataclass(slots=True)
-class _Stream:
-    """One table of one run of a query: who publishes it, and which table it was so far."""
-
-    coordinator: Coordinator
-    table_uuid: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class _Place:
     """The catalog of one call."""
@@ -139,6 +135,17 @@ class _Place:
     tables: Tables
     lake: IcebergLake
     catalog: Catalog
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One table of one run of a query: who publishes it, where, and which table it was so far. The place is kept,
+    because its lake remembers what the table held after the last batch."""
+
+    coordinator: Coordinator
+    place: _Place
+    locators: Locators
+    table_uuid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +187,8 @@ class Upserts:
             raise
 
     def _publish(self, batch: DataFrame, request: UpsertRequest, run: str) -> BatchOutcome:
-        place = _open(batch.sparkSession, request)
-        stream = self._stream(place, request, run)
+        stream = self._stream(_open(batch.sparkSession, request), request, run)
+        place = stream.place
         seen = _look(place, request, stream)
         if _is_published(seen.entry, request):
             return _already(seen.entry, request)
@@ -204,8 +211,14 @@ class Upserts:
         of = (*identity, str(settings.warehouse), request.job.text, request.target.text, request.incarnation)
         with self._lock:
             if of not in self._streams:
-                self._streams[of] = _Stream(self._take_over(place, request))
+                coordinator = self._take_over(place, request)
+                self._streams[of] = _Stream(coordinator, place, self._locators(place, request))
             return self._streams[of]
+
+    def _locators(self, place: _Place, request: UpsertRequest) -> Locators:
+        index = LocatorSettings(directory=cache_home() / "index" / request.job.text, size=INDEX_BYTES)
+        name = _private_catalog(place.spark, place.catalog.settings)
+        return Locators(place.lake, place.spark, name, self._clock, index, key_of=lambda _: request.shape.key)
 
     def _take_over(self, place: _Place, request: UpsertRequest) -> Coordinator:
         """A query that must not publish here must not fence the one that does either, so that is looked at first."""
@@ -240,8 +253,18 @@ class Upserts:
         if not files:
             return _outcome(request, BatchResult.NOTHING_TO_PUBLISH)
         lower = None if seen.entry is None else seen.entry.resolved
-        intent = make_intent(coordinator, target, loaded.uuid, lower, Frontier(position), files, bare)
-        outcome = publish(intent, place.lake, self._clock, self._observer)
+        intent = make_intent(
+            coordinator,
+            target,
+            loaded.uuid,
+            lower,
+            Frontier(position),
+            files,
+            bare,
+            vectors=request.mode is DeleteMode.VECTORS,
+        )
+        locator = stream.locators.of(target)
+        outcome = publish(intent, place.lake, self._clock, self._observer, locator=locator)
         match outcome:
             case Published(snapshot_id):
                 return _outcome(request, BatchResult.PUBLISHED, snapshot_id, intent.plan.entry)
@@ -252,6 +275,15 @@ class Upserts:
         error = failure(outcome, intent)
         assert error is not None, f"{outcome} is neither published nor to be cut again"
         raise for_streams(error)
+
+
+def _private_catalog(spark: SparkSession, settings: CatalogSettings) -> str:
+    """Spark SQL reads the table when a batch has more keys than can be handed to tasks. The session is the user's: the
+    catalog gets a name there that nobody else would choose."""
+    place = f"{settings.type}:{settings.endpoint}:{settings.warehouse}"
+    own = replace(settings, name=f"frazil_{hashlib.sha256(place.encode()).hexdigest()[:12]}")
+    open_session("frazil", [own], active=spark)
+    return own.name
 
 
 def shards_for(rows: int, cores: int) -> int:
@@ -363,7 +395,7 @@ def _task(request: UpsertRequest, loaded: LoadedTable, coordinator: Coordinator,
     epoch = EpochTarget(
         position,
         batch_uuid(job, request.target, position),
-        epoch_prefix(loaded.location, job, position, coordinator.fence.label),
+        epoch_folder(loaded.data_location, job, position, coordinator.fence.label),
         deletes=not bare,
     )
     return TableTask(
@@ -371,6 +403,9 @@ def _task(request: UpsertRequest, loaded: LoadedTable, coordinator: Coordinator,
         table=request.target,
         schema=loaded.schema,
         spec=loaded.spec,
+        delete_spec=loaded.delete_spec,
+        sort=loaded.sort,
+        sort_order_id=loaded.sort_order_id,
         key=request.shape.key,
         mode=request.mode,
         epochs=(epoch,),

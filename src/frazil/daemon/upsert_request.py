@@ -91,8 +91,8 @@ class UpsertOptions:
     order_by: str | Sequence[str] = ()
     op: str | None = None
     delete_values: str | Sequence[str] = DELETE_VALUES
-    deletes: str = DeleteMode.EQUALITY.value
-    format_version: int = 2
+    deletes: str = DeleteMode.VECTORS.value
+    format_version: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

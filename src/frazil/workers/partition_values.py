@@ -82,6 +82,7 @@ def json_values(type_: Type, values: pa.Array) -> list[Any]:
 def _combined(codes: Indices, column: pa.Array) -> Indices:
     """Codes that also tell the column's values apart; always smaller than the number of rows, so never too large."""
     if pa.types.is_floating(column.type):
+        # By their bits: a reader takes the partition's value for the row's, and 0.0 is not -0.0.
         column = column.view(pa.int32() if column.type == pa.float32() else pa.int64())
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)

@@ -265,7 +265,7 @@ class TargetsWriter:
         if not len(places):
             return
         rows = taken.rows if chosen is None else taken.rows.filter(pa.array(chosen))
-        if self._held is not None:
+        if self._held is not None and self._held.identity != _identity(rows, 0):
             self._held.write(writer)
         net = np.zeros(taken.rows.num_rows, dtype=bool)
         net[places[:-1][differ(rows, ("key", "part"))]] = True

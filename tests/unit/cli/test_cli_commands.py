@@ -62,7 +62,7 @@ def test_status_prints_a_table_and_dashes_for_what_is_not_known(tmp_path: Path) 
     pipeline = FakePipeline(statuses=[status_of(), status_of("analytics.items", None, None)])
     result = frazil("status", config_file(tmp_path), pipeline=pipeline)
     lines = {line.split()[0]: line.split() for line in result.stdout.splitlines() if "analytics" in line}
-    assert lines["analytics.orders"] == ["analytics.orders", "STEADY_STATE", RESOLVED, str(2**62), "1.2s", "-", "-"]
+    assert lines["analytics.orders"] == ["analytics.orders", "STEADY_STATE", RESOLVED, str(2**62), "1.2s", "-", "-", "-"]
     assert lines["analytics.items"] == ["analytics.items", "STEADY_STATE", "-", "-", "-", "-", "-"]
 
 

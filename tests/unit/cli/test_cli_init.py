@@ -84,7 +84,7 @@ def test_every_option_is_in_the_reference_with_type_and_default() -> None:
         assert f"| `{name}` |" in page
     assert "| `heartbeat` | duration | `10m` |" in page
     assert "| `target_file_size` | size | `256MB` |" in page
-    assert "| `deletes` | vectors \\| equality \\| append-only | `equality` |" in page
+    assert "| `deletes` | vectors \\| equality \\| append-only | `vectors` |" in page
     assert "| `feed` | path or URL | **required** |" in page
     assert "iceberg_commit_latency_seconds" in metrics_page()
 

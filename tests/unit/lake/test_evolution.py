@@ -256,6 +256,17 @@ def test_a_rename_to_a_name_that_somebody_else_has_keeps_the_tables_name() -> No
     assert not planned(model, known_as("c", "t.2"))
 
 
+def test_a_name_in_rows_belongs_to_one_field() -> None:
+    """b is dropped and kept, and c takes its name: from then on a row's b is never the old column again."""
+    model = table(known_as("b", "t.2"), known_as("c", "t.3"))
+    change = grown(model, known_as("b", "t.3"))
+    assert change.columns[1].name == "c"
+    for later in (known_as("b", "t.3"), column("b", origin="inferred")):
+        again = planned(model, later)
+        assert not again
+        assert (again.columns[1].name, again.columns[1].carried) == ("c", ("b", "c"))
+
+
 def test_a_column_that_somebody_renamed_in_the_table_is_still_the_sources() -> None:
     """H30: what is remembered goes by field id."""
     model = table(column("b"))

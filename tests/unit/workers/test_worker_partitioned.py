@@ -124,6 +124,21 @@ def test_memory_does_not_grow_with_the_number_of_partitions(tmp_path: Path, monk
     assert len(next(f for f in files if f.partition == ("hot",)).split_offsets) > 5
 
 
+def test_many_open_partitions_share_the_bytes_that_may_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H32."""
+    monkeypatch.setattr(parquet, "WAITING_BYTES_MAX", 2 << 20)
+    w = writer(task(tmp_path))
+    base = peak = pa.total_allocated_bytes()
+    for start in range(0, 12_000, 160):
+        ids = range(start, start + 160)
+        w.upserts(rows(ids, [f"r{i % 16}" for i in ids], b"x" * 2_000))
+        peak = max(peak, pa.total_allocated_bytes())
+    files = w.close()
+    assert peak - base < 8 << 20
+    assert (len(files), sum(f.records for f in files)) == (16, 12_000)
+    assert min(len(f.split_offsets) for f in files) > 3
+
+
 def test_a_partition_rolls_at_the_target_size_with_names_apart(tmp_path: Path) -> None:
     w = writer(task(tmp_path), target_file_bytes=5_000, row_group_rows=10)
     for start in range(0, 200, 20):

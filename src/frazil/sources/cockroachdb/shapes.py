@@ -34,7 +34,7 @@ from frazil.sources.cockroachdb.types import DEFAULT_RULES, TypeRules, column, p
 
 CONFIGURATION, SQL, ENRICHED, TABLE, INFERRED = "configuration", "sql", "enriched", "table", "inferred"
 _SCALE_MIN = 10
-_ALL_RULES = (DEFAULT_RULES, TypeRules(time_as="time"), TypeRules(json_as="variant"))
+_ALL_RULES = (DEFAULT_RULES, TypeRules(time_as="time"))
 _NUMERIC = {Kind.INT, Kind.NUMBER, Kind.NON_FINITE}
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENRICHED_BASE = {

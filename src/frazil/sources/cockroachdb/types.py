@@ -74,7 +74,7 @@ class TypeRules:
     def __post_init__(self) -> None:
         if self.json_as == "variant":
             raise ConfigError(
-                "`json_as: variant` cannot be written: PyArrow has no variant type to write Parquet's VARIANT columns with",
+                "`json_as: variant` cannot be written: PyArrow has no variant type for Parquet's VARIANT columns",
                 hint="Set `json_as: string`: the column holds the JSON text, and parse_json(column) in Spark makes a "
                 "variant of it.",
                 option="json_as",

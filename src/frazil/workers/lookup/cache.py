@@ -94,6 +94,12 @@ class IndexCache:
             self._make_room(built.nbytes)
             return self._mapped(name, key, owner, is_hit=False) or built
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Hits and misses of this process."""
+        with self._lock:
+            return self._hits, self._misses
+
     def stats(self) -> CacheStats:
         entries = self._entries()
         with self._lock:

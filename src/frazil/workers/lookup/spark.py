@@ -103,7 +103,7 @@ class SparkRoads:
         spark = self._spark
         wanted = spark.range(0, len(paths), 1, len(paths)).mapInArrow(_guarded(epoch_keys), kind).distinct()
         names = [_column(field.name) for field in table.key]
-        rows = spark.read.option("snapshot-id", str(snapshot_id)).table(f"{self._catalog}.{table.name.sql}")
+        rows = spark.read.option("versionAsOf", str(snapshot_id)).table(f"{self._catalog}.{table.name.sql}")
         for name in names:
             rows = rows.where(name.isNotNull())
         placed = rows.select(*names, _column("_file"), _column("_pos"))

@@ -62,10 +62,10 @@ def to_positions(bitmap: BitMap64) -> NDArray[np.int64]:
 
 def encode(positions: NDArray[Any] | BitMap64) -> bytes:
     """The blob of one vector."""
-    bitmap = positions.copy() if isinstance(positions, BitMap64) else to_bitmap(positions)
+    # A copy in the smallest form: what was united or added to one by one may be far larger than it must be.
+    bitmap = BitMap64(positions if isinstance(positions, BitMap64) else to_bitmap(positions), optimize=True)
     if bitmap and bitmap.max() > POSITION_MAX:
         raise ValueError(f"position {bitmap.max()} is beyond {POSITION_MAX}")
-    bitmap.run_optimize()
     checked = _BLOB_MAGIC + bitmap.serialize()
     return len(checked).to_bytes(_LENGTH_BYTES, "big") + checked + zlib.crc32(checked).to_bytes(_SUM_BYTES, "big")
 

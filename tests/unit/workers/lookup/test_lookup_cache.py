@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lookup_builders import long_index, long_keys
+from lookup_builders import long_index, long_keys, patient
 
 from frazil.workers.lookup.cache import FileIdentity, IndexCache, entry_name, process_cache
 from frazil.workers.lookup.index import KeyIndex
@@ -139,6 +139,7 @@ STEPS = st.lists(
 )
 
 
+@patient
 @given(STEPS, st.sampled_from([LARGE, 20_000, 100]), st.integers(1, 3), st.data())
 def test_no_damage_to_its_files_changes_an_answer(
     tmp_path_factory: pytest.TempPathFactory,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lookup_builders import (
     TYPES,
@@ -19,14 +19,13 @@ from lookup_builders import (
     key_columns,
     long_index,
     long_keys,
+    patient,
     positions_of,
     string_index,
 )
 
 from frazil.workers.lookup import key_hash
 from frazil.workers.lookup.index import DamagedIndex, KeyIndex
-
-SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def wanted_of(data: st.DataObject, key: KeyColumns) -> list[tuple[object, ...]]:
@@ -48,12 +47,14 @@ def check(index: KeyIndex, key: KeyColumns, wanted: list[tuple[object, ...]]) ->
     assert list(zip(positions.tolist(), numbers.tolist(), strict=True)) == pairs
 
 
+@patient
 @given(st.data())
 def test_exactly_the_rows_of_the_wanted_keys_are_found(data: st.DataObject) -> None:
     key = data.draw(key_columns())
     check(KeyIndex.build(key.codec.signature, key.keys()), key, wanted_of(data, key))
 
 
+@patient
 @given(st.data())
 def test_answers_stay_exact_if_every_hash_collides(data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -63,7 +64,7 @@ def test_answers_stay_exact_if_every_hash_collides(data: st.DataObject) -> None:
         check(KeyIndex.build(key.codec.signature, key.keys()), key, wanted_of(data, key))
 
 
-@SAME_FOLDER
+@patient
 @given(st.data())
 def test_a_mapped_index_answers_like_the_one_that_was_saved(tmp_path: Path, data: st.DataObject) -> None:
     key = data.draw(key_columns())

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lookup_builders import TYPES, KeyColumns, key_columns, long_keys
+from lookup_builders import TYPES, KeyColumns, key_columns, long_keys, patient
 
 from frazil.errors import BadInput, ConfigError
 from frazil.model import columns as c
@@ -29,6 +29,7 @@ def one_column(type_: c.Type, array: pa.Array) -> list[Any]:
     return [keys.hashes.tolist(), identity(keys)]
 
 
+@patient
 @given(key_columns())
 def test_keys_are_equal_exactly_if_the_values_are(key: KeyColumns) -> None:
     found = identity(key.keys())
@@ -37,6 +38,7 @@ def test_keys_are_equal_exactly_if_the_values_are(key: KeyColumns) -> None:
             assert (left == right) == (left_key == right_key), (left, right)
 
 
+@patient
 @given(key_columns())
 def test_equal_keys_have_equal_hashes_in_whatever_batch_they_come(key: KeyColumns) -> None:
     together = key.keys()
@@ -45,6 +47,7 @@ def test_equal_keys_have_equal_hashes_in_whatever_batch_they_come(key: KeyColumn
     assert identity(together) == identity(apart)
 
 
+@patient
 @given(key_columns(), st.integers(0, 5), st.integers(0, 5))
 def test_a_slice_of_a_batch_gives_the_keys_of_its_rows(key: KeyColumns, start: int, count: int) -> None:
     sliced = key.codec.encode([array.slice(start, count) for array in key.arrays()])
@@ -53,6 +56,7 @@ def test_a_slice_of_a_batch_gives_the_keys_of_its_rows(key: KeyColumns, start: i
     assert identity(sliced) == identity(whole)
 
 
+@patient
 @given(key_columns())
 def test_sorted_keys_are_the_same_keys_in_order_of_their_hashes(key: KeyColumns) -> None:
     keys = key.keys()
@@ -63,6 +67,7 @@ def test_sorted_keys_are_the_same_keys_in_order_of_their_hashes(key: KeyColumns)
     )
 
 
+@patient
 @given(key_columns())
 def test_keys_survive_the_way_to_an_executor(key: KeyColumns) -> None:
     keys = key.keys()
@@ -72,6 +77,7 @@ def test_keys_survive_the_way_to_an_executor(key: KeyColumns) -> None:
 
 
 @pytest.mark.parametrize("name", ["int", "long", "date", "time", "timestamp", "timestamptz"])
+@patient
 @given(st.data())
 def test_one_number_is_its_own_hash_and_keeps_its_order(name: str, data: st.DataObject) -> None:
     values = sorted(data.draw(st.lists(TYPES[name].values)))
@@ -81,6 +87,7 @@ def test_one_number_is_its_own_hash_and_keeps_its_order(name: str, data: st.Data
     assert keys.hashes.tolist() == [value + (1 << 63) for value in values]
 
 
+@patient
 @given(st.lists(st.integers(-128, 127)), st.sampled_from([pa.int8(), pa.int16(), pa.int32()]))
 def test_a_key_written_as_int_is_the_key_written_as_long(values: list[int], narrow: pa.DataType) -> None:
     assert one_column(c.LONG, pa.array(values, narrow)) == one_column(c.LONG, pa.array(values, pa.int64()))
@@ -88,6 +95,7 @@ def test_a_key_written_as_int_is_the_key_written_as_long(values: list[int], narr
 
 
 @pytest.mark.parametrize("narrow", [pa.decimal32(8, 2), pa.decimal64(12, 2), pa.decimal128(8, 2), pa.decimal256(50, 2)])
+@patient
 @given(st.lists(st.integers(-99999999, 99999999)))
 def test_a_decimal_key_does_not_depend_on_the_precision_it_was_written_with(
     narrow: pa.DataType, numbers: list[int]
@@ -187,6 +195,7 @@ def test_keys_of_two_codecs_do_not_mix() -> None:
         Keys.concat([long_keys(1), texts])
 
 
+@patient
 @given(st.lists(st.binary(max_size=40), max_size=20), st.integers(1, 6))
 def test_the_hash_depends_on_the_bytes_alone_and_not_on_neighbours_or_blocks(values: list[bytes], block: int) -> None:
     data = np.frombuffer(b"##" + b"".join(values) + b"##", np.uint8)

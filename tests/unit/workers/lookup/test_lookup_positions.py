@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lookup_builders import numbered, write_parquet
+from lookup_builders import numbered, patient, write_parquet
 from pyroaring import BitMap64
 
 from frazil.errors import CatalogRefused, TableChanged
@@ -30,6 +30,7 @@ def bitmaps(deletes: dict[str, set[int]]) -> dict[str, BitMap64]:
     return {name: BitMap64(rows) for name, rows in deletes.items()}
 
 
+@patient
 @given(DELETES, st.integers(1, 20))
 def test_what_is_written_is_read_back_for_all_files_and_for_one(
     tmp_path_factory: pytest.TempPathFactory, deletes: dict[str, set[int]], group: int

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from lookup_builders import LONG_ID, KeyColumns, key_columns, long_keys, numbered, positions_of, write_parquet
+from lookup_builders import LONG_ID, KeyColumns, key_columns, long_keys, numbered, patient, positions_of, write_parquet
 
 from frazil.errors import CatalogRefused, ConfigError, TableChanged
 from frazil.model import columns as c
@@ -24,7 +24,6 @@ from frazil.workers.lookup.reading import UnreadableFile, index_file, read_keys,
 from frazil.workers.storage import open_input
 
 NAME = Field(2, "name", c.STRING)
-SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def keys_of(path: Path, fields: Sequence[Field] = (LONG_ID,), mapping: str | None = None) -> dict[str, list[Any]]:
@@ -146,7 +145,7 @@ def test_input_is_local_for_now_and_takes_file_urls(path: Path) -> None:
         open_input("s3://bucket/key", {})
 
 
-@SAME_FOLDER
+@patient
 @given(key_columns(), st.integers(1, 7), st.data())
 def test_the_index_of_a_file_finds_the_files_rows(path: Path, key: KeyColumns, group: int, data: st.DataObject) -> None:
     arrays = key.arrays()

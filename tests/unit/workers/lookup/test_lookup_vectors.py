@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lookup_builders import patient
 from pyroaring import BitMap64
 
 from frazil.errors import CatalogRefused, TableChanged
@@ -32,6 +33,7 @@ POSITIONS = st.sets(
 )
 
 
+@patient
 @given(POSITIONS)
 def test_a_vector_holds_exactly_its_positions(positions: set[int]) -> None:
     array = np.array(sorted(positions), np.int64)
@@ -104,6 +106,7 @@ def test_any_missing_or_added_byte_is_refused() -> None:
         decode(blob + b"\x00")
 
 
+@patient
 @given(st.lists(POSITIONS.filter(bool), max_size=4))
 def test_every_vector_of_a_puffin_file_is_read_back_by_its_place(
     tmp_path_factory: pytest.TempPathFactory, vectors: list[set[int]]
