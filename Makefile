@@ -31,7 +31,7 @@ test: $(STAMP) lint ## every test, with real Spark and real servers
 test-fast: $(STAMP) ## the inner loop: no Spark, no servers, under a minute
 	$(BIN)/pytest -m "not spark and not servers and not slow"
 
-bench: $(STAMP) ## measure, beside what a user would use instead; writes bench/results.json
+bench: $(STAMP) ## measure, beside what a user would use instead; writes bench/results.json and docs/benchmarks.md
 	$(BIN)/python -m bench
 
 lint: $(STAMP) ## ruff and strict mypy

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -79,6 +80,25 @@ def test_a_column_widened_in_the_middle_of_an_epoch(lab: Lab, url: str) -> None:
     shop.publishes(4, {"a": 3, "n": 1 << 40, "d": 12345678.25}, schema="1")
     lab.run()
     assert [(row["n"], str(row["d"])) for row in lab.rows()] == [(1, "1.25"), (2, "2.50"), (1 << 40, "12345678.25")]
+
+
+def test_a_column_widened_while_the_pipeline_runs(lab: Lab, url: str) -> None:
+    """H14: nothing but a value that does not fit tells of the change; the source is asked again, once."""
+    shop = Shop(lab, url, "a int8 PRIMARY KEY, n int4")
+    shop.publishes(1, {"a": 1, "n": 1})
+    stop, grown = Event(), []
+
+    def after(progress: Any) -> None:
+        (shown,) = progress.tables
+        if shown.resolved == str(at(2)) and not grown:
+            grown.append(shop.does("ALTER TABLE t ALTER n TYPE int8"))
+            shop.publishes(3, {"a": 2, "n": 2}, {"a": 3, "n": 1 << 40})
+        if shown.resolved == str(at(4)):
+            stop.set()
+
+    with lab.open() as pipeline:
+        pipeline.run(on_progress=after, stop=stop)
+    assert [row["n"] for row in lab.rows()] == [1, 2, 1 << 40]
 
 
 def test_a_value_too_large_widens_an_integer_that_nobody_describes(lab: Lab) -> None:

@@ -16,14 +16,17 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from integration.feed_builders import Lab, at, table
 from interop.type_matrix import CELLS, REFUSED, ROWS, case, csv_text, parquet_value
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
+from unit.sources.cockroach_feed import shape
 from unit.sources.cockroach_parquet import STRING_TYPE, write
 
 from frazil.errors import BadInput
+from frazil.sources.cockroachdb.decode import DecodedTable, exact_columns, fast_columns
 
 pytestmark = pytest.mark.spark
 
@@ -97,6 +100,19 @@ def assert_equal(found: list[dict[str, Any]], names: tuple[str, ...]) -> None:
         assert not differing, f"row {should['a']}: (found, expected) {differing}"
         signs = {name for name, value in should.items() if value == 0.0 and isinstance(value, float)}
         assert all(math.copysign(1, row[name]) == math.copysign(1, should[name]) for name in signs)
+
+
+def test_both_roads_of_the_decoder_give_the_matrix() -> None:
+    """H29: the pipeline takes the fast road for all of it, so the exact one is asked here."""
+    its_shape = shape(a="INT8", **{name: CELLS[name].source for name in JSON_NAMES})
+    known = DecodedTable("t", its_shape)
+    keys = pa.array([f"[{row}]" for row in range(ROWS)])
+    payloads = pa.array([line(row, 1).split(', "key": [')[0][len('{"after": ') :].encode() for row in range(ROWS)])
+    fast = fast_columns(known, its_shape.columns, payloads)
+    exact = exact_columns(known, its_shape.columns, keys, payloads)
+    for column, one, other in zip(its_shape.columns, fast, exact, strict=True):
+        assert one.type == other.type, column.name
+        assert [plain(value) for value in one.to_pylist()] == [plain(value) for value in other.to_pylist()], column.name
 
 
 def test_the_table_has_the_types_of_the_matrix(lab: Lab) -> None:

@@ -64,7 +64,10 @@ def cli_page() -> str:
     for name in cli.list_commands(program):
         command = cli.commands[name]
         loaded = command.load() if isinstance(command, LateCommand) else command
-        lines += _help(click.Context(loaded, info_name=name, parent=program))
+        context = click.Context(loaded, info_name=name, parent=program)
+        lines += _help(context)
+        for inner, part in loaded.commands.items() if isinstance(loaded, click.Group) else ():
+            lines += _help(click.Context(part, info_name=inner, parent=context))
     lines += ["", "## Exit codes", "", *_table(("code", "meaning"), [(str(code), text) for code, text in EXIT_CODES])]
     return "\n".join(lines) + "\n"
 

@@ -239,8 +239,11 @@ class Run:
             mirror.dropped += (dropped := sum(report.dropped for report in written.found(mirror.index)))
             self._parts.metrics.changes_dropped(mirror.name, dropped)
             quarantine = next((table for table in targets if table.role is Role.QUARANTINE), None)
-            if quarantine is not None and self._capturing is not None:
-                self._capturing.sent(quarantine, written.window.upper, written.captured(mirror.index))
+            captured = written.captured(mirror.index)
+            if quarantine is not None and self._capturing is not None and captured:
+                self._capturing.sent(quarantine, written.window.upper, captured)
+                rows = sum(report.rows for report in captured)
+                _log.warning("changes put in quarantine", table=mirror.name, changes=rows)
 
     # publishing, in the threads of the commit line
 

@@ -26,7 +26,7 @@ from frazil.model.columns import TableShape
 from frazil.model.epoch import Frontier
 from frazil.model.ledger import LedgerEntry
 from frazil.model.names import TableName
-from frazil.model.position import Position
+from frazil.model.position import Position, is_before
 from frazil.model.quarantine import SHAPE as QUARANTINE_SHAPE
 from frazil.model.state import TableState
 from frazil.model.write import DeleteMode, Role, TableOptions
@@ -119,7 +119,8 @@ class RunningTable:
     def begin_behind(self, mirror: Position | None) -> None:
         """A companion takes up where its mirror does."""
         with self._lock:
-            self.progress = replace(self.progress, begins=mirror)
+            read = mirror if is_before(self.progress.read, mirror) else self.progress.read
+            self.progress = replace(self.progress, begins=mirror, read=read)
 
     def read_through(self, upper: Position, met_changes: bool) -> None:
         with self._lock:

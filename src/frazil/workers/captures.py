@@ -45,7 +45,7 @@ class Captures:
             return None
         found = np.zeros(rows.num_rows, dtype=bool)
         for at in np.flatnonzero(suspects):
-            found[at] = self.holds(rows.column("key")[at].as_py(), order_of(rows, at))
+            found[at] = self.holds(rows.column("key")[int(at)].as_py(), order_of(rows, int(at)))
         return found if found.any() else None
 
     def holds(self, key: str, at: Order) -> bool:

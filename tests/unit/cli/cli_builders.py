@@ -20,6 +20,8 @@ from frazil.daemon.results import (
     CheckReport,
     Progress,
     PublishedEpoch,
+    QuarantinedChange,
+    ReplayReport,
     RunSummary,
     TableAction,
     TableProgress,
@@ -64,6 +66,22 @@ def progress_of(epochs: int, lag: float = 0.5) -> Progress:
     return Progress((TableProgress("analytics.orders", TableState.STEADY_STATE, RESOLVED, epochs, epochs * 10, lag),))
 
 
+def change_of(reason: str = "1 does not fit", *, captured: bool = False, line: int | None = None) -> QuarantinedChange:
+    return QuarantinedChange(
+        table="analytics.orders",
+        id="0b1c",
+        reason=reason,
+        column="amount",
+        key="[7]",
+        op="upsert",
+        position=RESOLVED,
+        captured=captured,
+        file=None if line is None else "feed/f.ndjson",
+        line=line,
+        payload='{"id": 7}',
+    )
+
+
 @dataclass
 class FakePipeline:
     """Answers as told. `raises` comes out of every call; `while_running` is called inside run."""
@@ -72,6 +90,7 @@ class FakePipeline:
     progress: Sequence[Progress] = ()
     statuses: Sequence[TableStatus] = field(default_factory=lambda: [status_of()])
     published: Sequence[PublishedEpoch] = field(default_factory=lambda: [epoch_of()])
+    put_away: Sequence[QuarantinedChange] = ()
     while_running: Callable[[threading.Event], None] = lambda stop: None
     on_open: Callable[[], None] = lambda: None
     config: PipelineConfig | None = None
@@ -135,6 +154,14 @@ class FakePipeline:
     def rewind(self, table: str) -> str:
         self._called(f"rewind {table}")
         return f"{table} goes on from {RESOLVED}"
+
+    def quarantine(self, table: str | None = None) -> Sequence[QuarantinedChange]:
+        self._called(f"quarantine {table}")
+        return self.put_away
+
+    def replay(self, table: str) -> ReplayReport:
+        self._called(f"replay {table}")
+        return ReplayReport(table=table, replayed=3, left=tuple(self.put_away))
 
 
 def frazil(*arguments: str, pipeline: FakePipeline | None = None) -> Result:

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from cli_builders import RESOLVED, FakePipeline, config_file, frazil, progress_of, status_of
+from cli_builders import RESOLVED, FakePipeline, change_of, config_file, frazil, progress_of, status_of
 from click.testing import CliRunner
 from rich.console import Console
 
@@ -62,8 +62,17 @@ def test_status_prints_a_table_and_dashes_for_what_is_not_known(tmp_path: Path) 
     pipeline = FakePipeline(statuses=[status_of(), status_of("analytics.items", None, None)])
     result = frazil("status", config_file(tmp_path), pipeline=pipeline)
     lines = {line.split()[0]: line.split() for line in result.stdout.splitlines() if "analytics" in line}
-    assert lines["analytics.orders"] == ["analytics.orders", "STEADY_STATE", RESOLVED, str(2**62), "1.2s", "-", "-", "-"]
-    assert lines["analytics.items"] == ["analytics.items", "STEADY_STATE", "-", "-", "-", "-", "-"]
+    assert lines["analytics.orders"] == [
+        "analytics.orders",
+        "STEADY_STATE",
+        RESOLVED,
+        str(2**62),
+        "1.2s",
+        "-",
+        "-",
+        "-",
+    ]
+    assert lines["analytics.items"] == ["analytics.items", "STEADY_STATE", "-", "-", "-", "-", "-", "-"]
 
 
 def test_status_json_has_the_promised_fields(tmp_path: Path) -> None:
@@ -148,10 +157,34 @@ def test_help_has_examples_and_exit_codes(command: str) -> None:
 def test_the_program_tells_its_version_and_its_commands_in_the_order_one_meets_them() -> None:
     assert CliRunner().invoke(cli, ["--version"]).output.startswith("frazil, version 0.")
     names = [name for name in cli.list_commands(None) if name != "demo"]  # type: ignore[arg-type]
-    assert names == ["run", "check", "status", "epochs", "rewind", "init"]
+    assert names == ["run", "check", "status", "epochs", "quarantine", "rewind", "init"]
 
 
 def test_a_command_leaves_no_logging_behind(tmp_path: Path) -> None:
     before = list(logging.getLogger().handlers)
     frazil("run", config_file(tmp_path))
     assert logging.getLogger().handlers == before
+
+
+def test_quarantine_list_shows_why_and_where(tmp_path: Path) -> None:
+    pipeline = FakePipeline(put_away=[change_of(line=12), change_of("waits for another", captured=True)])
+    shown = frazil("quarantine", "list", config_file(tmp_path), pipeline=pipeline).stdout
+    assert all(told in shown for told in ("1 does not fit", "feed/f.ndjson:12", "[7]", "amount", RESOLVED))
+    assert pipeline.calls == ["open", "quarantine None", "close"]
+    of_one = frazil("quarantine", "list", config_file(tmp_path), "analytics.orders", "--json", pipeline=pipeline)
+    assert [line["captured"] for line in json.loads(of_one.stdout)] == [False, True]
+
+
+def test_an_empty_quarantine_is_said_to_be_empty(tmp_path: Path) -> None:
+    assert frazil("quarantine", "list", config_file(tmp_path)).stdout == "nothing in quarantine\n"
+    assert json.loads(frazil("quarantine", "list", config_file(tmp_path), "--json").stdout) == []
+
+
+def test_quarantine_replay_tells_what_was_taken_and_what_was_left(tmp_path: Path) -> None:
+    pipeline = FakePipeline(put_away=[change_of("still does not fit")])
+    told = frazil("quarantine", "replay", config_file(tmp_path), "analytics.orders", pipeline=pipeline).stdout
+    assert told.startswith("analytics.orders: 3 changes replayed, 1 left in quarantine")
+    assert "still does not fit" in told
+    as_json = frazil("quarantine", "replay", config_file(tmp_path), "analytics.orders", "--json", pipeline=pipeline)
+    (report,) = json.loads(as_json.stdout)
+    assert (report["replayed"], report["left"][0]["reason"]) == (3, "still does not fit")

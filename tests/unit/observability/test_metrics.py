@@ -64,6 +64,7 @@ def everything_happened() -> Metrics:
     metrics.epoch_published("s.t")
     metrics.rows_published("s.t", "upsert", 7)
     metrics.changes_dropped("s.t", 3)
+    metrics.quarantined("s.t", 2)
     metrics.resolved_at("s.t", NOON)
     metrics.table_is("s.t", TableState.STEADY_STATE)
     return metrics

@@ -134,3 +134,14 @@ def test_without_key_columns_a_change_travels_under_the_feeds_key_or_its_place(t
     path = Feed(tmp_path).data(at(0), [upsert([7, "x"], at(1), a=1), after, after])
     found = [row["key"] for row in read(tmp_path, path, its_shape=keyless)]
     assert found == ['[7, "x"]', line_key(path, 2), line_key(path, 3)]
+
+
+def test_a_csv_row_that_does_not_fit_is_put_away_and_the_others_are_read(tmp_path: Path) -> None:
+    path = Feed(tmp_path).data(at(0), ["1,x", "word,y", "3,z,too many", "4,w"], extension="csv")
+    options = {"position_if_absent": at(5)}
+    rows = read(tmp_path, path, quarantine=True, **options)
+    assert [row["key"] for row in rows if row["op"] == Op.UPSERT] == ["[1]", "[4]"]
+    told = [(bad(row).line, bad(row).column, row["payload"]) for row in rows if row["op"] == Op.BAD]
+    assert told == [(2, "a", b"word,y"), (3, None, b"3,z,too many")]
+    with pytest.raises(BadInput):
+        read(tmp_path, path, **options)

@@ -42,6 +42,7 @@ _UUID_DIGITS = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
 _DECIMAL_BITS_DIGITS = 39  # fewer digits than this always fit into 128 bits
 _FRACTION_DIGITS = 38
+_DAY_END, _DAY_MICROS = "24:00:00", 86_400_000_000
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 _NIBBLES = np.zeros(256, dtype=np.uint8)
 for _digit, _text in enumerate("0123456789abcdef"):
@@ -227,12 +228,16 @@ def _cast(array: Any, pattern: str, to: Any) -> Any:
 
 
 def _time(array: Any) -> Any:
-    """As a moment of the first day: strings are not cast to times."""
-    moments = pc.binary_join_element_wise("1970-01-01", _checked(array, _TIME), "T")
-    return pc.cast(pc.cast(moments, pa.timestamp("us")), pa.int64())
+    """As a moment of the first day: strings are not cast to times. The end of the day is the start of the next."""
+    ends = pc.equal(_checked(array, _TIME), _DAY_END)
+    moments = pc.binary_join_element_wise("1970-01-01", pc.if_else(ends, "00:00:00", array), "T")
+    micros = pc.cast(pc.cast(moments, pa.timestamp("us")), pa.int64())
+    return pc.if_else(ends, _DAY_MICROS, micros)
 
 
 def _clock(array: Any) -> Any:
+    if pc.any(pc.equal(array, _DAY_END), min_count=0).as_py():
+        raise TakeExactRoad
     return pc.cast(_time(array), pa.time64("us"))
 
 

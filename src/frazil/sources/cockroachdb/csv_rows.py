@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from frazil.errors import BadInput, ConfigError, DoesNotFit
@@ -24,10 +24,14 @@ FIELD_MAX = 1 << 30
 _NULL = "NULL"
 
 
+OnBad = Callable[[int, str, BadInput], None]
+
+
 def csv_rows(
-    stream: Any, path: str, table: str, shape: TableShape, *, header: bool
+    stream: Any, path: str, table: str, shape: TableShape, *, header: bool, on_bad: OnBad | None = None
 ) -> Iterator[tuple[int, dict[str, Json]]]:
-    """Line numbers and rows. Raises BadInput naming file and line."""
+    """Line numbers and rows. Raises BadInput naming file and line; `on_bad` takes the error of a single row instead,
+    with the row's line and text."""
     csv.field_size_limit(FIELD_MAX)
     lines = csv.reader(io.TextIOWrapper(stream, encoding="utf-8", newline=""), strict=True)
     columns: Sequence[tuple[Column, SourceType]] | None = None if header else _typed(shape.columns)
@@ -38,7 +42,14 @@ def csv_rows(
             if columns is None:
                 columns = _typed(_named(record, shape, table, path))
             elif record:
-                yield previous + 1, _row(record, columns, shape, f"{path}:{previous + 1}", table)
+                try:
+                    row = _row(record, columns, shape, f"{path}:{previous + 1}", table)
+                except BadInput as error:
+                    if on_bad is None:
+                        raise
+                    on_bad(previous + 1, ",".join(record), error)
+                    continue
+                yield previous + 1, row
     except (csv.Error, UnicodeDecodeError) as error:
         raise BadInput(f"{path}:{line + 1}: not a CSV record: {error}", file=path, line=line + 1) from error
 

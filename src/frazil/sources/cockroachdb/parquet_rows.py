@@ -30,15 +30,22 @@ _ROWS = 20_000
 _DEFAULT_TYPES = {"DECIMAL": "DECIMAL", "JSON": "JSONB", "STRING": "STRING", "ENUM": "ENUM"}
 
 
+OnBad = Callable[[int, str, BadInput], None]
+
+
 @dataclass(frozen=True, slots=True)
 class ParquetRow:
     row: dict[str, Json]
     updated: str | None
     deleted: bool
+    number: int = 0
 
 
-def parquet_rows(data: bytes, path: str, table: str, shape: TableShape | None) -> Iterator[ParquetRow]:
-    """Raises BadInput naming the file."""
+def parquet_rows(
+    data: bytes, path: str, table: str, shape: TableShape | None, *, on_bad: OnBad | None = None
+) -> Iterator[ParquetRow]:
+    """Raises BadInput naming the file; `on_bad` takes the error of a single row instead, with its number and text."""
+    number = 0
     try:
         plain, kinds = physical(data)
         file = pq.ParquetFile(pa.BufferReader(plain))
@@ -51,10 +58,17 @@ def parquet_rows(data: bytes, path: str, table: str, shape: TableShape | None) -
         for batch in batches:
             columns = {name: batch.column(name).to_pylist() for name in (*names, *metadata)}
             for i in range(batch.num_rows):
-                row = {name: _value(columns[name][i], render[name], name, path, table) for name in names}
+                number += 1
+                try:
+                    row = {name: _value(columns[name][i], render[name], name, path, table) for name in names}
+                except DoesNotFit as error:
+                    if on_bad is None:
+                        raise
+                    on_bad(number, repr({name: columns[name][i] for name in (*names, *metadata)}), error)
+                    continue
                 event = columns[_EVENT][i] if _EVENT in columns else None
                 updated = columns[_UPDATED][i] if _UPDATED in columns else None
-                yield ParquetRow(row, None if updated is None else updated.decode("ascii"), event == b"d")
+                yield ParquetRow(row, None if updated is None else updated.decode("ascii"), event == b"d", number)
     except (NotParquet, pa.ArrowInvalid, OSError) as error:
         raise BadInput(
             f"{path}: not a Parquet file of a changefeed: {error}",

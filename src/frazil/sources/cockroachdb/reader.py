@@ -140,17 +140,20 @@ class FeedReader:
                 before += found.lines
 
     def _csv(self, file: FeedFile, reading: TableReading, rule: KeyRule | NoKey) -> Iterator[Change]:
+        bad, on_bad = _putting_away(file, reading, rule)
         with self.location.open(file.path, file.compression) as stream:
-            rows = csv_rows(stream, file.path, reading.table, reading.shape, header=reading.csv_header)
+            rows = csv_rows(stream, file.path, reading.table, reading.shape, header=reading.csv_header, on_bad=on_bad)
             for line, row in rows:
                 message = Message(envelope=Envelope.WRAPPED, row=row, row_text=dumps(row))
                 yield _change(message, dumps(row).encode(), file, line, reading, rule)
+        yield from bad
 
     def _parquet(self, file: FeedFile, reading: TableReading, rule: KeyRule | NoKey) -> Iterator[Change]:
         with self.location.open(file.path) as stream:
             data = bytes(stream.read())
         hidden = {reading.options.op_column, reading.options.prev_column}
-        for number, found in enumerate(parquet_rows(data, file.path, reading.table, reading.shape), start=1):
+        bad, on_bad = _putting_away(file, reading, rule)
+        for found in parquet_rows(data, file.path, reading.table, reading.shape, on_bad=on_bad):
             row = {name: value for name, value in found.row.items() if name not in hidden}
             known = {name: row.get(name) for name in rule.names}
             message = Message(
@@ -160,7 +163,8 @@ class FeedReader:
                 before=known if found.deleted else None,
                 updated=found.updated,
             )
-            yield _change(message, dumps(row).encode(), file, number, reading, rule)
+            yield _change(message, dumps(row).encode(), file, found.number, reading, rule)
+        yield from bad
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +298,16 @@ def _change(
         if not reading.options.quarantine:
             raise
         return _bad_line(raw, message, error, file, line, reading, rule)
+
+
+def _putting_away(
+    file: FeedFile, reading: TableReading, rule: KeyRule | NoKey
+) -> tuple[list[Change], Callable[[int, str, BadInput], None] | None]:
+    """Where rows go that are none, and who brings them there; nobody if they must stop the pipeline."""
+    bad: list[Change] = []
+    if not reading.options.quarantine:
+        return bad, None
+    return bad, lambda line, text, error: bad.append(_bad_line(text.encode(), None, error, file, line, reading, rule))
 
 
 def _named(change: Change, file: FeedFile, line: int) -> Change:

@@ -56,8 +56,8 @@ _PREVIEW_FILES = 4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
     """What the configuration says of one source table. `wants_before` if a target keeps rows as they were,
-    `key_optional` if its targets need no key; `follow_drops` if a column that is dropped at the source is dropped in its targets, `new_columns` if one whose type changes beyond widening goes on
-    in a new column."""
+    `key_optional` if its targets need no key; `follow_drops` if a column that is dropped at the source is dropped in
+    its targets, `new_columns` if one whose type changes beyond widening goes on in a new column."""
 
     pinned: Pinned = field(default_factory=Pinned)
     options: EnvelopeOptions = field(default_factory=EnvelopeOptions)
