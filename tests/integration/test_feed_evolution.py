@@ -256,6 +256,19 @@ def test_check_shows_the_plan_and_a_contradiction_without_doing_anything(lab: La
     assert column_types(lab.spark, lab.sql_name("t")) == before
 
 
+def test_check_shows_how_partitioning_would_change(lab: Lab) -> None:
+    lab.feed.data(at(1), [upsert([1], at(1), a=1, b="x")])
+    lab.feed.resolved(at(2))
+    lab.run()
+    lab.tables = [table(columns={}, partition=["bucket(4, a)"], sort=["b desc"])]
+    told = lab.cli("check")
+    assert told.exit_code == 0, told.output
+    assert "note: partitions new files by bucket[4](a)" in told.output
+    assert "note: sorts new files by b desc" in told.output
+    lab.tables = [table(columns={}, partition=["day(b)"])]
+    assert "note: problem:" in lab.cli("check").output
+
+
 def test_a_foreign_column_added_between_two_epochs(lab: Lab) -> None:
     """H55."""
     lab.feed.data(at(1), [upsert([1], at(1), a=1, b="x")])

@@ -57,9 +57,9 @@ class ListReader:
                 continue
             payload = None if name is None else json.dumps({"id": key, "name": name}).encode()
             op = Op.DELETE if name is None else Op.UPSERT
-            rows.append((split.table, epoch, f"[{key}]", at, 0, int(op), payload))
+            rows.append((split.table, epoch, f"[{key}]", 0, at, 0, int(op), payload, None))
         found = json.dumps({"rows": len(rows), "dropped": 0}).encode()
-        rows.append((split.table, REPORT_EPOCH, split.name, newest, 0, int(Op.REPORT), found))
+        rows.append((split.table, REPORT_EPOCH, split.name, 0, newest, 0, int(Op.REPORT), found, None))
         yield pa.RecordBatch.from_pylist([dict(zip(TRAVEL_COLUMNS, row, strict=True)) for row in rows], schema=TRAVEL)
 
 

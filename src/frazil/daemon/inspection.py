@@ -252,9 +252,11 @@ def _evolution(parts: Parts, taken: Route, shape: TableShape, loaded: LoadedTabl
     try:
         settled = settle(target, shape, known, options)
         change = parts.tables.plan(target, target_columns(target, settled, options.mode), options)
+        # A column that is yet to be added or renamed may be what the table is to be partitioned by.
+        layout = () if change.steps else parts.tables.plan_layout(target, options).texts
     except (errors.BadInput, errors.ConfigError) as error:
         return TableAction.EXISTS, [f"problem: {error}", f"to solve it: {error.hint}"]
-    notes = [*change.texts, *change.notes]
+    notes = [*change.texts, *change.notes, *layout]
     if not change.steps:
         return TableAction.EXISTS, notes
     return (TableAction.ADD_COLUMNS if change.added else TableAction.CHANGE_COLUMNS), notes

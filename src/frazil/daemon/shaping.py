@@ -98,7 +98,7 @@ class Shaper:
 
 def lesson_of(error: BadInput, concerned: Sequence[Sequence[RunningTable]]) -> Sequence[RunningTable] | None:
     """The targets whose source table may have changed its columns, if that is what the error tells; else None."""
-    if not isinstance(error, (UnknownColumn,)):
+    if not isinstance(error, (UnknownColumn, DoesNotFit)):
         return None
     name = error.facts.get("table")
     return next((targets for targets in concerned if any(name in (t.source, t.name) for t in targets)), None)

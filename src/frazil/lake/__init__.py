@@ -9,4 +9,9 @@ cache, java, jars --> session --> catalogs --> tables (create, load, evolve) <--
                                       |      ^            failures: what a Java exception proves
                                       |      |
                                       +--> commits (Lake), arbiter (Arbiter)
+                                      |      ^
+                                      |      |
+                                      +--> live (what a head holds) <-- listing (pure: which delete applies to what)
+
+handles: functions that run inside the JVM, for whatever would cross to it once per file
 """

@@ -48,6 +48,14 @@ class LayoutChange:
     def __bool__(self) -> bool:
         return bool(self.remove or self.add or self.sort or self.unpartitioned)
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """For people."""
+        removed = [f"stops partitioning by {name}; older files stay as they are" for name in self.remove]
+        added = [f"partitions new files by {one.transform}({one.column})" for one in self.add]
+        order = [", ".join(f"{one.column}{' desc' if one.descending else ''}" for one in self.sort)]
+        return (*removed, *added, *(f"sorts new files by {by}" for by in order if by))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:

@@ -6,6 +6,7 @@
                           | columns to add, types to widen
                           v
                       one commit of its own --conflict or no answer?--> load, difference again
+    then the same for partitioning and sort order (`partitioning`)
 
 Evolving is a commit of its own and comes before any file is written under the new ids, so a column that somebody else
 added meanwhile keeps its id and ours gets another one.
@@ -41,6 +42,7 @@ from frazil.lake.failures import (
 from frazil.lake.heads import Base, read_metadata
 from frazil.lake.partitioning import (
     Layout,
+    LayoutChange,
     check_identifiers,
     check_layout,
     layout_change,
@@ -222,6 +224,13 @@ class Tables:
     def plan(self, table: TableName, columns: Sequence[Column], options: TableOptions) -> SchemaChange:
         """What `evolve` would do. Raises like it."""
         return planned(table, columns, options, read_metadata(self._catalog, table)[1])
+
+    def plan_layout(self, table: TableName, options: TableOptions) -> LayoutChange:
+        """How partitioning and sort order would change, of a table that has its columns. Raises like `ensure`."""
+        _, metadata = read_metadata(self._catalog, table)
+        loaded = parse_table(table, metadata)
+        layout = parse_layout(table, loaded.schema, metadata)
+        return layout_change(table, loaded.schema, layout, options, remembered(loaded.properties))
 
     def drop(self, table: TableName, *, purge: bool = False) -> bool:
         """Removes the table from the catalog, with its files only if asked. False if there was none."""

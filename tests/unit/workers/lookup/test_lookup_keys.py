@@ -56,6 +56,28 @@ def test_a_slice_of_a_batch_gives_the_keys_of_its_rows(key: KeyColumns, start: i
     assert identity(sliced) == identity(whole)
 
 
+@pytest.mark.parametrize("name", sorted(TYPES))
+def test_a_slice_of_every_type_starts_where_it_says(name: str) -> None:
+    rows = [(value,) for value in EXAMPLES[name]]
+    key = KeyColumns((name,), tuple(rows))
+    (array,) = key.arrays()
+    for start in range(len(rows)):
+        sliced, whole = key.codec.encode([array.slice(start, 1)]), key.keys(rows[start : start + 1])
+        assert (sliced.hashes.tolist(), identity(sliced)) == (whole.hashes.tolist(), identity(whole))
+
+
+EXAMPLES: dict[str, list[Any]] = {
+    **{name: [7, 1, 4] for name in ("int", "long", "date", "time", "timestamp", "timestamptz")},
+    "boolean": [False, True, False],
+    "decimal(9,2)": [D("7.00"), D("-1.25"), D("4.00")],
+    "decimal(38,10)": [D("7"), D("-1.25"), D("4")],
+    "uuid": [bytes(16), bytes(range(16)), b"\xff" * 16],
+    "fixed[3]": [b"abc", b"\x00\x01\x02", b"xyz"],
+    "string": ["a", "", "a longer text of some words"],
+    "binary": [b"a", b"", b"\x00\xff"],
+}
+
+
 @patient
 @given(key_columns())
 def test_sorted_keys_are_the_same_keys_in_order_of_their_hashes(key: KeyColumns) -> None:
