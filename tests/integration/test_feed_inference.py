@@ -205,7 +205,7 @@ def test_check_tells_what_a_run_would_add(lab: Lab) -> None:
     lab.feed.data(at(3), [upsert([2], at(3), id=2, name="y", more=1)])
     (checked,) = json.loads(lab.cli("check", "--json").stdout)
     assert checked["action"] == "add columns"
-    assert checked["notes"] == ["adds more long"]
+    assert checked["notes"] == ["adds column more long"]
     origins = {column["name"]: column["origin"] for column in checked["columns"]}
     assert origins == {"id": "table", "name": "table", "more": "inferred"}
 

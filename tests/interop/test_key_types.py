@@ -19,7 +19,7 @@ from frazil.errors import BadInput, ConfigError, FrazilError
 
 pytestmark = pytest.mark.spark
 
-MODES = ["equality"]
+MODES = ["equality", "vectors"]
 U = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
 # name: key columns, one key in two spellings, and the key of a neighbour
 KEYS = {

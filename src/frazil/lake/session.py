@@ -29,7 +29,7 @@ from frazil.lake.java import find_java, launcher_home
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 DEFAULT_MASTER = "local[*]"
 DEFAULT_DRIVER_MEMORY = "2g"
-WARM_START = "frazil.workers.warm_start"
+WARM_START = "frazil.lake.warm_start"
 _LOOPBACK = "127.0.0.1"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 

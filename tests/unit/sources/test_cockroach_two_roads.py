@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cockroach_feed import shape
+from cockroach_feed import at, shape
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cockroach_decode import json_numbers, json_texts, same, stamps, strings
@@ -16,8 +16,9 @@ from frazil.errors import BadInput, DoesNotFit, FrazilError, UnknownColumn
 from frazil.model.columns import Column, TableShape
 from frazil.sources.cockroachdb.casts import TakeExactRoad
 from frazil.sources.cockroachdb.decode import DecodedTable, FeedDecoder, exact_columns, fast_columns
-from frazil.sources.cockroachdb.exact import quote
-from frazil.sources.cockroachdb.keys import KeyRule
+from frazil.sources.cockroachdb.envelope import Envelope, EnvelopeOptions, Message, change_of
+from frazil.sources.cockroachdb.exact import Number, quote
+from frazil.sources.cockroachdb.keys import KeyChanged, KeyRule
 from frazil.sources.cockroachdb.types import column
 
 
@@ -176,8 +177,21 @@ def test_a_renamed_key_column_is_found_under_either_name() -> None:
     assert rule.of_row({"id": 4}) == [4]
     assert rule.is_in({"id": 4})
     assert not rule.is_in({"x": 4})
+    assert rule.named({"id": 4}) == [4]
+    with pytest.raises(KeyChanged, match="not a"):
+        rule.named({"x": 4})
     with pytest.raises(BadInput, match="the key of table t changed"):
         rows(its_shape, '{"id": 2}')
+
+
+@pytest.mark.parametrize("name", ["a", "id"])
+def test_a_delete_of_a_row_with_a_renamed_key_column_says_which_row(name: str) -> None:
+    rule = KeyRule("t", renamed(a=("a", "id")).key_columns)
+    told = [
+        Message(envelope=Envelope.ENRICHED, key={name: Number("4")}, updated=at(1).text),
+        Message(envelope=Envelope.WRAPPED, before={name: Number("4"), "b": None}, updated=at(1).text),
+    ]
+    assert [change_of(message, rule, EnvelopeOptions()).key for message in told] == ["[4]", "[4]"]
 
 
 def test_a_table_without_key_columns_decodes_its_rows() -> None:

@@ -101,6 +101,7 @@ class NoKey:
 
     table: str
     names: tuple[str, ...] = ()
+    names_in_rows: frozenset[str] = frozenset()
 
 
 def open_message(text: str, envelope: Envelope = Envelope.AUTO) -> Message:
@@ -263,7 +264,7 @@ def _is_delete(message: Message, rule: KeyRule | NoKey, options: EnvelopeOptions
                 )
     if message.envelope is not Envelope.BARE or options.bare_deletes is BareDeletes.NEVER:
         return False
-    others = [value for name, value in row.items() if name not in rule.names and name != options.prev_column]
+    others = [value for name, value in row.items() if name not in rule.names_in_rows and name != options.prev_column]
     if others and any(value is not None for value in others):
         return False
     if others and options.bare_deletes is BareDeletes.ALL_NULL:
@@ -283,7 +284,7 @@ def _row_key(row: Mapping[str, Json], key: Json, rule: KeyRule) -> str:
         case list():
             return rule.agreed(key, row)
         case dict():
-            return rule.agreed(_by_name(key, rule), row)
+            return rule.agreed(rule.named(key), row)
     raise KeyChanged(f"its key {dumps(key)[:80]} is neither an array nor an object")
 
 
@@ -293,20 +294,14 @@ def _deleted_key(message: Message, key: Json, rule: KeyRule) -> str:
         case list():
             return rule.spell(rule.trailing(key))
         case dict():
-            return rule.spell(_by_name(key, rule))
-        case _ if before is not None and all(name in before for name in rule.names):
+            return rule.spell(rule.named(key))
+        case _ if before is not None and rule.is_in(before):
             return rule.spell(rule.of_row(before))
     raise BadInput(
         f"{rule.table}: a delete that does not say which row",
         hint="Create the changefeed WITH key_in_value, or diff, or select the key columns.",
         table=rule.table,
     )
-
-
-def _by_name(key: Mapping[str, Json], rule: KeyRule) -> list[Json]:
-    if missing := [name for name in rule.names if name not in key]:
-        raise KeyChanged(f"its key has the columns {list(key)}, not {missing[0]}")
-    return [key[name] for name in rule.names]
 
 
 def _before(message: Message, options: EnvelopeOptions) -> bytes | None:

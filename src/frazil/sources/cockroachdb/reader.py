@@ -155,7 +155,7 @@ class FeedReader:
         bad, on_bad = _putting_away(file, reading, rule)
         for found in parquet_rows(data, file.path, reading.table, reading.shape, on_bad=on_bad):
             row = {name: value for name, value in found.row.items() if name not in hidden}
-            known = {name: row.get(name) for name in rule.names}
+            known = {name: value for name, value in row.items() if name in rule.names_in_rows}
             message = Message(
                 envelope=Envelope.WRAPPED,
                 row=None if found.deleted else row,

@@ -127,6 +127,16 @@ def test_a_damaged_entry_is_built_again(tmp_path: Path) -> None:
     assert builder.built == [1]
 
 
+def test_an_open_entry_whose_file_was_cut_short_is_built_again_and_not_touched(tmp_path: Path) -> None:
+    cache, builder = IndexCache(tmp_path, LARGE), Builder()
+    cache.get_or_build(file(1), KEY, builder.of(1))
+    os.truncate(entries(tmp_path)[0], 100)
+    # Built again is asserted first: to search what is gone ends the process.
+    index = cache.get_or_build(file(1), KEY, builder.of(1))
+    assert builder.built == [1, 1]
+    assert index.find(long_keys(1, 8, 0)).tolist() == RIGHT
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("ask"), st.integers(0, 3)),

@@ -1,4 +1,4 @@
-"""Starts Spark's Python workers warm: `python -m frazil.workers.warm_start` in place of `python -m pyspark.daemon`.
+"""Starts Spark's Python workers warm: `python -m frazil.lake.warm_start` in place of `python -m pyspark.daemon`.
 
     daemon --imports once--> pyspark from its folder, Arrow, our task
        `--fork--> worker: a task begins at once
