@@ -48,7 +48,7 @@ def test_the_op_column_serves_and_is_not_stored_and_order_columns_are_stored() -
     assert made.changes.order == ("version",)
     assert "D" in made.changes.delete_values
     assert made.position == BatchNumber(7)
-    assert made.mode is DeleteMode.EQUALITY
+    assert made.mode is DeleteMode.VECTORS
 
 
 def test_the_op_column_is_stored_where_the_target_has_a_column_of_its_name() -> None:
@@ -132,7 +132,7 @@ def test_a_key_whose_collation_holds_different_texts_equal_is_refused() -> None:
         ({"op": "id"}, "is among key and order_by"),
         ({"op": "total"}, r"is decimal\(12,2\)"),
         ({"op": "op", "delete_values": ()}, "delete_values"),
-        ({"deletes": "vectors"}, "equality, append-only"),
+        ({"deletes": "merge"}, "vectors, equality, append-only"),
         ({"format_version": 1}, "2 or 3"),
         ({"pipeline": "no spaces"}, "pipeline"),
         ({"target": "orders"}, "namespace.table"),

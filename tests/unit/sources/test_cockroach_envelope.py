@@ -213,7 +213,7 @@ def test_numbers_keep_their_text() -> None:
         ("REAL", "float"),
         ("JSONB", "string"),
         ("GEOMETRY(POINT,4326)", "string"),
-        ("VECTOR(3)", "string"),
+        ("VECTOR(3)", "list<float>"),
         ("BIT(3)", "string"),
         ("bit varying(5)", "string"),
         ("INTERVAL DAY TO SECOND", "string"),
