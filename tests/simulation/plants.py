@@ -55,7 +55,7 @@ def _commit_anyway(state: NeedHead, head: TableHead, admitted: Admitted, intent:
 
 def _unknown_is_success(state: State, answer: Answer, intent: Intent) -> State:
     if isinstance(state, Committing) and isinstance(answer, Unknown):
-        return Published(0)
+        return Published(0, state.plan)
     return publish.advance(state, answer, intent)
 
 

@@ -110,10 +110,10 @@ class Committing:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """`entry` is what the ledger says: of an epoch with lookups more than the intent could know."""
+    """`plan` is what was committed: of an epoch with lookups more than the intent could know."""
 
     snapshot_id: int
-    entry: LedgerEntry | None = field(default=None, compare=False)
+    plan: CommitPlan = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def advance(state: State, answer: Answer, intent: Intent) -> State:
         case Locating(), LocatingRefused(error):
             return Stopped(error)
         case Committing(), Accepted(snapshot_id):
-            return Published(snapshot_id, state.plan.entry)
+            return Published(snapshot_id, state.plan)
         case Committing(lost=lost), Conflicted(reason):
             return _look_again(replace(state, lost=lost + intent.needs_locating), True, reason)
         case Committing(), Unknown(reason):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from frazil.coordinator.publish import AlreadyPublished, Intent, Outcome, Published
-from frazil.model.commit import Accepted, CommitAnswer, Conflicted
+from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted
 from frazil.observability.logs import Log
 from frazil.observability.metrics import Metrics
 
@@ -25,10 +25,11 @@ class PublishObserver:
             _log.warning("commit not accepted", **_facts(intent), answer=type(answer).__name__, reason=answer.reason)
 
     def finished(self, intent: Intent, outcome: Outcome) -> None:
-        table, entry = intent.table.text, intent.plan.entry
+        table = intent.table.text
         match outcome:
-            case Published(snapshot_id):
-                self._count(intent)
+            case Published(snapshot_id, plan):
+                entry = plan.entry
+                self._count(table, plan)
                 _log.info(
                     "published",
                     **_facts(intent),
@@ -45,12 +46,12 @@ class PublishObserver:
             case _:
                 _log.error("not published", **_facts(intent), outcome=type(outcome).__name__)
 
-    def _count(self, intent: Intent) -> None:
-        table, entry = intent.table.text, intent.plan.entry
+    def _count(self, table: str, plan: CommitPlan) -> None:
+        entry = plan.entry
         epoch = entry.resolved.text
-        for file in intent.plan.files:
+        for file in plan.files:
             self._metrics.file_closed(table, file.kind.value, epoch)
-        size = sum(len(json.dumps(file.manifest_json())) for file in intent.plan.files)
+        size = sum(len(json.dumps(file.manifest_json())) for file in plan.files)
         self._metrics.manifest_entries(table, epoch, size)
         self._metrics.rows_published(table, "upsert", entry.rows)
         self._metrics.rows_published(table, "delete", entry.deletes)

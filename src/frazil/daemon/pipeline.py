@@ -35,6 +35,7 @@ from frazil.daemon.windows import Executors, Targets, WindowWriter, WrittenWindo
 from frazil.epochs.progress import acknowledgeable, plan_window, resume_after
 from frazil.lake.tables import Tables
 from frazil.model.epoch import Window
+from frazil.model.ledger import LedgerEntry
 from frazil.model.names import TableName
 from frazil.model.ports import Arbiter, Lake, Locator, Source, Split
 from frazil.model.position import Position, is_before
@@ -253,20 +254,20 @@ class Run:
         locator = locators.of(intent.table) if locators is not None and intent.needs_locating else None
         outcome = publish(intent, self._parts.lake, self._parts.clock, self._parts.observer, locator=locator)
         match outcome:
-            case Published(snapshot_id):
-                self._landed(table, intent, snapshot_id)
+            case Published(snapshot_id, plan):
+                self._landed(table, plan.entry, snapshot_id)
             case AlreadyPublished(entry):
-                self._landed(table, intent, entry.snapshot_id)
+                self._landed(table, intent.plan.entry, entry.snapshot_id)
             case Recut(position):
                 raise _CutAgain(f"{intent.table} is at {position}, not at {intent.lower}")
         if (error := failure(outcome, intent)) is not None:
             raise error
         self._tell()
 
-    def _landed(self, table: RunningTable, intent: Intent, snapshot_id: int | None) -> None:
-        table.landed(intent.plan.entry, snapshot_id, self._parts.clock.now())
+    def _landed(self, table: RunningTable, entry: LedgerEntry, snapshot_id: int | None) -> None:
+        table.landed(entry, snapshot_id, self._parts.clock.now())
         if table.role is Role.QUARANTINE and self._capturing is not None:
-            self._capturing.landed(table, intent.plan.entry)
+            self._capturing.landed(table, entry)
 
     def _acknowledge(self) -> None:
         """The mirrors speak for their companions, which are published before them."""

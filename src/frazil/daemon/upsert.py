@@ -266,8 +266,8 @@ class Upserts:
         locator = stream.locators.of(target)
         outcome = publish(intent, place.lake, self._clock, self._observer, locator=locator)
         match outcome:
-            case Published(snapshot_id):
-                return _outcome(request, BatchResult.PUBLISHED, snapshot_id, intent.plan.entry)
+            case Published(snapshot_id, plan):
+                return _outcome(request, BatchResult.PUBLISHED, snapshot_id, plan.entry)
             case AlreadyPublished(found):
                 return _already(found, request)
             case Recut():

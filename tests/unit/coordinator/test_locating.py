@@ -102,8 +102,8 @@ def test_a_lost_race_is_searched_again_and_after_three_published_by_equality() -
     answers = [found(found=n) for n in range(LOOKUPS_LOST_MAX + 1)]
     locator = ScriptedLocator(answers)
     outcome = publish(MINE, lake, StillClock(), Notebook(), locator)
-    assert outcome == Published(7)
-    assert outcome.entry.deletes == 3  # type: ignore[union-attr]
+    assert outcome == Published(7, MINE.plan)
+    assert outcome.plan.entry.deletes == 3  # type: ignore[union-attr]
     assert [asked for asked, _ in locator.asked] == heads
     assert [by_equality for _, by_equality in locator.asked] == [False] * LOOKUPS_LOST_MAX + [True]
     assert [used for used, _ in lake.commits] == heads
@@ -143,7 +143,7 @@ def test_a_file_that_a_rewrite_and_an_expiry_took_away_is_no_damage() -> None:
     before, after = head(entry(5)), head(FOREIGN, entry(5))
     lake = ScriptedLake([before, after, after], [Accepted(7)])
     locator = ScriptedLocator([errors.TableChanged("a data file is gone"), found()])
-    assert publish(MINE, lake, StillClock(), Notebook(), locator) == Published(7)
+    assert publish(MINE, lake, StillClock(), Notebook(), locator) == Published(7, MINE.plan)
     assert [asked for asked, _ in locator.asked] == [before, after]
 
 

@@ -137,7 +137,7 @@ def test_an_own_first_epoch_whose_answer_was_lost_is_recognised_in_the_no_longer
 
 
 def test_an_accepted_commit_is_published() -> None:
-    assert advance(Committing(1, head(), intent().plan), Accepted(77), intent()) == Published(77)
+    assert advance(Committing(1, head(), intent().plan), Accepted(77), intent()) == Published(77, intent().plan)
 
 
 @pytest.mark.parametrize("answer", [Conflicted("409"), Unknown("timeout")])
@@ -177,11 +177,11 @@ def test_answers_that_cannot_follow_are_refused() -> None:
     with pytest.raises(AssertionError):
         advance(NeedHead(), Accepted(1), intent())
     with pytest.raises(AssertionError):
-        advance(Published(1), head(), intent())
+        advance(Published(1, intent().plan), head(), intent())
 
 
 def test_outcomes_that_are_no_failure_have_no_error() -> None:
-    for outcome in (Published(1), AlreadyPublished(entry(5)), Recut(None)):
+    for outcome in (Published(1, intent().plan), AlreadyPublished(entry(5)), Recut(None)):
         assert failure(outcome, intent()) is None
 
 

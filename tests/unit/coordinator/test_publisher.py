@@ -17,10 +17,10 @@ def test_an_epoch_is_looked_up_and_committed_once() -> None:
     seen, lake, notebook, clock = head(entry(5)), ScriptedLake([], []), Notebook(), StillClock()
     lake.heads, lake.answers = [seen], [Accepted(42)]
     mine = intent(5, 10)
-    assert publish(mine, lake, clock, notebook) == Published(42)
+    assert publish(mine, lake, clock, notebook) == Published(42, mine.plan)
     assert lake.commits == [(seen, mine.plan)]
     assert notebook.answers == [Accepted(42)]
-    assert notebook.outcomes == [Published(42)]
+    assert notebook.outcomes == [Published(42, mine.plan)]
     assert clock.waits == [0.0]
 
 
@@ -36,7 +36,7 @@ def test_a_commit_whose_answer_was_lost_is_found_by_looking() -> None:
 def test_a_409_that_did_not_land_is_committed_again_on_the_newer_head() -> None:
     first, second = head(entry(5)), head({"operation": "replace"}, entry(5))
     lake = ScriptedLake([first, second], [Conflicted("409"), Accepted(7)])
-    assert publish(intent(5, 10), lake, StillClock(), Notebook()) == Published(7)
+    assert publish(intent(5, 10), lake, StillClock(), Notebook()) == Published(7, intent(5, 10).plan)
     assert [used for used, _ in lake.commits] == [first, second]
 
 
