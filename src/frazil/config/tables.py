@@ -90,7 +90,9 @@ class TableEntry(Settings):
     )
     json_as: Literal["string", "variant"] = Field(
         default="string",
-        description="JSONB columns become strings of JSON text, or `variant` (format_version 3).",
+        description=(
+            "JSONB columns become strings of JSON text. `variant` is refused for now: PyArrow cannot write such columns."
+        ),
     )
     properties: TextMap = Field(
         default_factory=dict,
