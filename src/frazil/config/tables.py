@@ -91,7 +91,7 @@ class TableEntry(Settings):
     json_as: Literal["string", "variant"] = Field(
         default="string",
         description=(
-            "JSONB columns become strings of JSON text. `variant` is refused for now: PyArrow cannot write such columns."
+            "JSONB columns become strings of JSON text. `variant` is refused for now: PyArrow cannot write it."
         ),
     )
     properties: TextMap = Field(
