@@ -19,6 +19,7 @@ class Sizes:
     read_rows: int
     read_after: tuple[int, ...]
     read_rounds: int
+    warm_up: int
     behind: int
     behind_epochs: int
     decoded: int
@@ -31,12 +32,13 @@ FULL = Sizes(
     changes=50_000,
     tables=(100_000, 1_000_000, 5_000_000),
     rounds=5,
-    slow_rounds=2,
+    slow_rounds=3,
     small_changes=1_000,
     small_rounds=12,
     read_rows=1_000_000,
     read_after=(1, 20, 100),
     read_rounds=3,
+    warm_up=500_000,
     behind=5_000_000,
     behind_epochs=10,
     decoded=2_000_000,
@@ -54,6 +56,7 @@ QUICK = Sizes(
     read_rows=20_000,
     read_after=(1, 3),
     read_rounds=1,
+    warm_up=100_000,
     behind=200_000,
     behind_epochs=4,
     decoded=100_000,
@@ -71,6 +74,7 @@ TINY = Sizes(
     read_rows=500,
     read_after=(1, 2),
     read_rounds=1,
+    warm_up=1_000,
     behind=2_000,
     behind_epochs=2,
     decoded=1_000,

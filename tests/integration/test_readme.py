@@ -105,8 +105,8 @@ def test_the_readme_can_be_followed_from_top_to_bottom(tmp_path: Path) -> None:
     assert [step["exit_code"] for step in found] == [0] * len(steps), found
     check, run, status, epochs, _, from_python, streamed, demo = (step["printed"] for step in found)
     assert "analytics.orders: create; key: id (from configuration)" in check
-    assert "3 epochs published to 2 tables" in run
-    assert status.count("STEADY_STATE") == 2
+    assert "4 epochs published to 3 tables" in run
+    assert status.count("STEADY_STATE") == 3
     assert at(2).text in epochs
     assert at(4).text in epochs
     assert f"analytics.orders {at(4).text}" in from_python
