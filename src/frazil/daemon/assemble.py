@@ -147,6 +147,8 @@ def make_source(config: PipelineConfig, spark: SparkSession, clock: Clock) -> Cl
             tables=settings,
             complete=source.complete,
             describe=SqlDescriber(sql_url) if sql_url else None,
+            # Who names no `schema_from` and pins all columns wants no questions asked beside the feed's own statement.
+            describe_pinned=bool(source.schema_from),
             profile=partial(_profile, spark, location, settings.options),
         )
 

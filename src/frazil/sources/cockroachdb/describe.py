@@ -64,6 +64,9 @@ class SqlColumn:
     identity: str | None = None
 
 
+_PATIENCE = "SET statement_timeout = '30s'"
+
+
 @dataclass(frozen=True, slots=True)
 class SqlDescriber:
     """Asks the source about a topic; None if it has no such table. Raises SourceUnavailable or ConfigError."""
@@ -74,6 +77,7 @@ class SqlDescriber:
         schema, table = split_topic(topic)
         try:
             with psycopg.connect(self.dsn, autocommit=True, connect_timeout=10) as connection:
+                connection.execute(_PATIENCE)
                 try:
                     rows = connection.execute(_COCKROACHDB, [table]).fetchall()
                 except psycopg.errors.UndefinedColumn:

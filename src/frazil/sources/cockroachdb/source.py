@@ -71,7 +71,8 @@ class TableSettings:
 
 class CloudFeed:
     """`describe` asks the source over SQL; `profile` looks at splits, by default here and now, and may be handed
-    in to do it in tasks. `cluster_id` is the incarnation where somebody knows it; else it is the feed's place."""
+    in to do it in tasks. Tables with all columns pinned are asked about only with `describe_pinned`. `cluster_id` is the
+    incarnation where somebody knows it; else it is the feed's place."""
 
     def __init__(
         self,
@@ -81,6 +82,7 @@ class CloudFeed:
         complete: bool = False,
         cluster_id: str | None = None,
         describe: Describe | None = None,
+        describe_pinned: bool = True,
         profile: ProfileOf | None = None,
     ) -> None:
         self.location = location
@@ -89,6 +91,7 @@ class CloudFeed:
         self._complete = complete
         self._cluster_id = cluster_id
         self._describe = describe
+        self._describe_pinned = describe_pinned
         self._profile = profile or self.profile
         self._described: dict[str, Knowledge | None] = {}
         self._versions: dict[str, int] = {}
@@ -298,7 +301,7 @@ class CloudFeed:
         that it does not answer."""
         if self._describe is None:
             return Knowledge()
-        if again or table not in self._described:
+        if (again or table not in self._described) and (needed or self._describe_pinned):
             try:
                 self._described[table] = self._describe(table)
             except (SourceUnavailable, ConfigError):
