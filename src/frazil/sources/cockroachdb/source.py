@@ -71,8 +71,8 @@ class TableSettings:
 
 class CloudFeed:
     """`describe` asks the source over SQL; `profile` looks at splits, by default here and now, and may be handed
-    in to do it in tasks. Tables with all columns pinned are asked about only with `describe_pinned`. `cluster_id` is the
-    incarnation where somebody knows it; else it is the feed's place."""
+    in to do it in tasks. Tables with all columns pinned are asked about only with `describe_pinned`.
+    `cluster_id` is the incarnation where somebody knows it; else it is the feed's place."""
 
     def __init__(
         self,
