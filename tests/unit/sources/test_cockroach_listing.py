@@ -249,3 +249,11 @@ def test_tables_at_different_frontiers_get_their_own_files(tmp_path: Path) -> No
         (7, at(20)),
     ]
     assert source.poll() == ()
+
+
+def test_a_file_that_is_still_being_copied_is_not_there_yet() -> None:
+    """Copying tools write under a hidden name and rename."""
+    name = f"{at(1).file_stamp}.RESOLVED"
+    assert isinstance(parse_name(f"2023-11-14/{name}"), ResolvedFile)
+    assert parse_name(f"2023-11-14/.{name}") is None
+    assert parse_name(f".{name}.Xk21az") is None

@@ -70,6 +70,9 @@ def parse_name(path: str, size: int = 0) -> FeedFile | ResolvedFile | None:
     Raises BadInput for a name that claims to be the feed's but carries no timestamp.
     """
     path = path.lstrip("/")
+    if path.rpartition("/")[2].startswith("."):
+        # What copies a feed to a directory writes under a hidden name first, and renames: not there yet.
+        return None
     if match := _RESOLVED.fullmatch(path):
         return ResolvedFile(path, _stamp(match[2], path))
     if match := _DATA.fullmatch(path):
