@@ -23,6 +23,7 @@ _DATA = re.compile(
     rf"{_PARTITION}(\d{{33}})-([0-9a-f]{{16}})-(\d+)-(\d+)-([0-9a-f]{{8,}})-(.+)-([0-9a-f]+)"
     r"\.(ndjson|csv|parquet)(\.gz|\.zst)?"
 )
+_HIDDEN = re.compile(r"\.(?!RESOLVED$)")
 _RESOLVED = re.compile(rf"({_PARTITION})([^/]*)\.RESOLVED")
 
 
@@ -70,7 +71,7 @@ def parse_name(path: str, size: int = 0) -> FeedFile | ResolvedFile | None:
     Raises BadInput for a name that claims to be the feed's but carries no timestamp.
     """
     path = path.lstrip("/")
-    if path.rpartition("/")[2].startswith("."):
+    if _HIDDEN.match(path.rpartition("/")[2]):
         # What copies a feed to a directory writes under a hidden name first, and renames: not there yet.
         return None
     if match := _RESOLVED.fullmatch(path):
