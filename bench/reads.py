@@ -82,7 +82,7 @@ def _read_all(bench: Bench, epochs: int, clean: str, expected: Answer) -> list[M
         for mode in bench.modes:
             try:
                 answer, seconds = _median(bench, ask, f"reads_{mode}")
-            except (ValueError, NotImplementedError) as error:
+            except (ValueError, NotImplementedError) as error:  # how PyIceberg refuses: either, by where it meets them
                 if mode != EQUALITY:
                     raise
                 found.append(unmeasured(f"{label}: Frazil {mode}: refused: {str(error).partition(':')[0]}"))

@@ -169,7 +169,7 @@ def _part(field: Field, column: pa.Array) -> Any:
     """Rows of bytes for a type of fixed width, a large binary array for another."""
     try:
         return _convert(field.type, _bare(column))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # a value that does not fit; no such cast at all
         raise BadInput(
             f"key column {field.name!r} holds {column.type} where the table has {field.type}: {error}",
             hint="The values do not fit the column's type in the table; see who wrote them.",
