@@ -17,7 +17,7 @@ from frazil.model.columns import Column, TableShape, Type
 from frazil.model.commit import Accepted, CommitPlan
 from frazil.model.files import FileClosed, Kind
 from frazil.model.ledger import Fence, LedgerEntry
-from frazil.model.names import JobId, TableName, batch_id, epoch_folder
+from frazil.model.names import JobId, TableName, batch_id, epoch_prefix
 from frazil.model.partitions import parse_partition
 from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableOptions, TableTask, WriteJob, parse_sort
@@ -68,7 +68,7 @@ class Publisher:
         """The files of one more epoch, as the worker reports them."""
         self._epoch += 1
         position = Hlc(self._epoch)
-        prefix = epoch_folder(table.data_location, SHOP, position, FENCE.label)
+        prefix = epoch_prefix(table.data_location, SHOP, position, FENCE.label)
         task = TableTask(
             index=0,
             table=table.name,

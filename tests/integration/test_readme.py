@@ -107,6 +107,7 @@ def test_the_readme_can_be_followed_from_top_to_bottom(tmp_path: Path) -> None:
     assert "analytics.orders: create; key: id (from configuration)" in check
     assert "4 epochs published to 3 tables" in run
     assert status.count("STEADY_STATE") == 3
+    assert "key index: " in status
     assert at(2).text in epochs
     assert at(4).text in epochs
     assert f"analytics.orders {at(4).text}" in from_python

@@ -27,7 +27,7 @@ from frazil.model.names import TableName
 from frazil.model.ports import Located
 from frazil.model.write import ParquetSettings
 from frazil.workers.lookup import tally
-from frazil.workers.lookup.cache import CacheStats, process_cache
+from frazil.workers.lookup.cache import process_cache
 from frazil.workers.lookup.deleted import DeletedRows
 from frazil.workers.lookup.locate import LookupCounts, Roads, SearchedTable, TableLocator
 from frazil.workers.lookup.plan import Road
@@ -36,14 +36,6 @@ from frazil.workers.lookup.tally import IndexTally
 
 NAME_MAPPING = "schema.name-mapping.default"
 KeyOf = Callable[[TableName], Sequence[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexStatus:
-    """The key index on this machine, and what was searched with it since the start, by table."""
-
-    cache: CacheStats
-    tables: Mapping[str, LookupCounts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +80,6 @@ class Locators:
             if table not in self._tables:
                 self._tables[table] = LocatorOf(self, table)
             return self._tables[table]
-
-    def status(self) -> IndexStatus:
-        with self._lock:
-            tables = dict(self._tables)
-        return IndexStatus(self._cache.stats(), {name.text: one.counts for name, one in sorted(tables.items())})
 
     def tally(self) -> None:
         """Lets other processes know what was searched since the last time."""

@@ -315,19 +315,8 @@ class Replay:
         mode = target.options.mode
         if mode is DeleteMode.VECTORS and self._locator(target.target) is None:
             mode = DeleteMode.EQUALITY
-        return TableTask(
-            index=0,
-            table=target.target,
-            schema=loaded.schema,
-            spec=loaded.spec,
-            delete_spec=loaded.delete_spec,
-            key=shape.key,
-            mode=mode,
-            role=target.role,
-            sort=loaded.sort,
-            sort_order_id=loaded.sort_order_id,
-            epochs=(EpochTarget(through, UUID(int=0), loaded.data_location),),
-        )
+        epoch = EpochTarget(through, UUID(int=0), loaded.data_location)
+        return loaded.task(shape.key, mode, (epoch,), role=target.role)
 
     def _epoch(self, table: TableName, number: UUID, through: Position) -> EpochTarget:
         loaded = self._loaded(table)

@@ -51,7 +51,7 @@ from frazil.lake.tables import LoadedTable, Tables
 from frazil.model.epoch import Frontier
 from frazil.model.ledger import LedgerEntry, TableHead
 from frazil.model.names import batch_id as batch_uuid
-from frazil.model.names import epoch_folder
+from frazil.model.names import epoch_prefix
 from frazil.model.position import is_before
 from frazil.model.write import DeleteMode, EpochTarget, TableTask, WriteJob
 from frazil.observability.logs import Log
@@ -395,21 +395,10 @@ def _task(request: UpsertRequest, loaded: LoadedTable, coordinator: Coordinator,
     epoch = EpochTarget(
         position,
         batch_uuid(job, request.target, position),
-        epoch_folder(loaded.data_location, job, position, coordinator.fence.label),
+        epoch_prefix(loaded.data_location, job, position, coordinator.fence.label),
         deletes=not bare,
     )
-    return TableTask(
-        index=0,
-        table=request.target,
-        schema=loaded.schema,
-        spec=loaded.spec,
-        delete_spec=loaded.delete_spec,
-        sort=loaded.sort,
-        sort_order_id=loaded.sort_order_id,
-        key=request.shape.key,
-        mode=request.mode,
-        epochs=(epoch,),
-    )
+    return loaded.task(request.shape.key, request.mode, (epoch,))
 
 
 def _must_be_the_query_of(head: TableHead, request: UpsertRequest) -> None:

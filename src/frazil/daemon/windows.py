@@ -28,7 +28,7 @@ from frazil.model.change import CaptureReport, Report, SplitReport
 from frazil.model.columns import TableShape
 from frazil.model.epoch import Window
 from frazil.model.files import FileClosed, Message
-from frazil.model.names import TableName, batch_id, epoch_folder
+from frazil.model.names import TableName, batch_id, epoch_prefix
 from frazil.model.ports import Cut, Decoder, Reader, Split
 from frazil.model.position import Position
 from frazil.model.write import EpochTarget, Role, TableTask, WriteJob
@@ -193,23 +193,17 @@ class WindowWriter:
             raise AssertionError(f"{table.name} is written before it has a shape")
         lower = table.progress.takes_after
         deletes = table.role is not Role.QUARANTINE
-        return TableTask(
+        return loaded.task(
+            shape.key,
+            options.mode,
             index=table.index,
-            table=table.target,
-            schema=loaded.schema,
-            spec=loaded.spec,
-            delete_spec=loaded.delete_spec,
-            key=shape.key,
-            mode=options.mode,
             role=table.role,
             lower=None if lower is None else lower.order,
-            sort=loaded.sort,
-            sort_order_id=loaded.sort_order_id,
             epochs=tuple(
                 EpochTarget(
                     upper,
                     batch_id(job, table.target, upper),
-                    epoch_folder(loaded.data_location, job, upper, coordinator.fence.label),
+                    epoch_prefix(loaded.data_location, job, upper, coordinator.fence.label),
                     deletes=deletes and not (table.starts_empty and place == 0),
                 )
                 for place, upper in enumerate(window.uppers)

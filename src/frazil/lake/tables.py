@@ -56,7 +56,7 @@ from frazil.model.columns import STRING, UUID, BadType, Column, Schema, TableSha
 from frazil.model.names import TableName
 from frazil.model.partitions import UNPARTITIONED, PartitionSpec
 from frazil.model.remembered import COLUMNS_PROPERTY, columns_property, remembered
-from frazil.model.write import SortField, TableOptions
+from frazil.model.write import DeleteMode, EpochTarget, Role, SortField, TableOptions, TableTask
 
 # Bounded metadata: every epoch is a snapshot, and every snapshot writes a metadata file.
 DEFAULT_PROPERTIES: Mapping[str, str] = MappingProxyType(
@@ -95,6 +95,32 @@ class LoadedTable:
     def data_location(self) -> str:
         """Where data files go: all paths of an epoch start with it."""
         return self.properties.get(DATA_PATH_PROPERTY, f"{self.location.rstrip('/')}/data").rstrip("/")
+
+    def task(
+        self,
+        key: tuple[str, ...],
+        mode: DeleteMode,
+        epochs: tuple[EpochTarget, ...],
+        *,
+        index: int = 0,
+        role: Role = Role.MIRROR,
+        lower: tuple[int, int] | None = None,
+    ) -> TableTask:
+        """What the workers need to know to write these epochs of the table as it is here."""
+        return TableTask(
+            index=index,
+            table=self.name,
+            schema=self.schema,
+            spec=self.spec,
+            delete_spec=self.delete_spec,
+            key=key,
+            mode=mode,
+            epochs=epochs,
+            role=role,
+            lower=lower,
+            sort=self.sort,
+            sort_order_id=self.sort_order_id,
+        )
 
 
 class Tables:

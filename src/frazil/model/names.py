@@ -89,13 +89,8 @@ def batch_id(job: JobId, table: TableName, resolved: Position) -> UUID:
     return uuid5(NAMESPACE_URL, f"frazil:{job}:{table}:{resolved.text}")
 
 
-def epoch_prefix(location: str, job: JobId, resolved: Position, fence_label: str) -> str:
-    """All files that one coordinator writes for one epoch of a table at `location` lie below this."""
-    return epoch_folder(f"{location.rstrip('/')}/data", job, resolved, fence_label)
-
-
-def epoch_folder(data_location: str, job: JobId, resolved: Position, fence_label: str) -> str:
-    """As `epoch_prefix`, for a table that tells where its data files go."""
+def epoch_prefix(data_location: str, job: JobId, resolved: Position, fence_label: str) -> str:
+    """All files that one coordinator writes for one epoch of a table lie below this."""
     return f"{data_location}/frazil_job={job}/epoch={resolved.text}/fence={fence_label}"
 
 

@@ -74,7 +74,7 @@ def plan(
 def _file(
     table: LoadedTable, position: Hlc, job: JobId, fence: Fence, kind: Kind, values: Mapping[str, list], number: int
 ) -> FileClosed:
-    prefix = epoch_prefix(table.location, job, position, fence.label)
+    prefix = epoch_prefix(table.data_location, job, position, fence.label)
     make = data_path if kind is Kind.DATA else equality_delete_path
     path = make(prefix, 0, uuid4().hex[:8], number)
     local = Path(path.removeprefix("file:"))

@@ -133,7 +133,7 @@ class Stage:
     def write(self, upserts: Mapping[int, str], deletes: Iterable[int] = ()) -> tuple[Hlc, list[FileClosed]]:
         """The files of the next epoch, of keys by number."""
         epoch = Hlc(next(self._numbers) * 10)
-        prefix = epoch_prefix(self.loaded.location, JOB, epoch, ME.fence.label)
+        prefix = epoch_prefix(self.loaded.data_location, JOB, epoch, ME.fence.label)
         target = EpochTarget(epoch, batch_id(JOB, self.name, epoch), prefix)
         task = TableTask(
             index=0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,15 @@ def test_status_prints_a_table_and_dashes_for_what_is_not_known(tmp_path: Path) 
         "-",
     ]
     assert lines["analytics.items"] == ["analytics.items", "STEADY_STATE", "-", "-", "-", "-", "-", "-"]
+
+
+def test_status_tells_the_size_and_the_hit_rate_of_the_key_index_once(tmp_path: Path) -> None:
+    indexed = replace(status_of(), index_bytes=3 << 20, index_hit_rate=0.75)
+    pipeline = FakePipeline(statuses=[status_of("analytics.items"), indexed, indexed])
+    told = frazil("status", config_file(tmp_path), pipeline=pipeline).stdout
+    assert told.count("key index") == 1
+    assert "key index: 3.0 MB, 75% of lookups hit it" in told
+    assert "key index" not in frazil("status", config_file(tmp_path), pipeline=FakePipeline()).stdout
 
 
 def test_status_json_has_the_promised_fields(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_a_batch_id_names_one_epoch_of_one_table_forever() -> None:
 
 def test_paths_have_a_prefix_to_sweep_and_a_leaf_of_their_own() -> None:
     """H46"""
-    prefix = epoch_prefix("s3://lake/a/orders/", JobId("shop"), R, "3-0a11ce00")
+    prefix = epoch_prefix("s3://lake/a/orders/data", JobId("shop"), R, "3-0a11ce00")
     assert prefix == ("s3://lake/a/orders/data/frazil_job=shop/epoch=1701102296662969433.0000000001/fence=3-0a11ce00")
     assert data_path(prefix, 2, "att", 0) == f"{prefix}/shard=2/data-att-0.parquet"
     assert equality_delete_path(prefix, 2, "att", 0) == f"{prefix}/shard=2/deletes/eqdel-att-0.parquet"

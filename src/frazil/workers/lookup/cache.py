@@ -28,7 +28,7 @@ from threading import Lock
 from frazil.workers.lookup.index import VERSION, DamagedIndex, KeyIndex
 
 OPEN_MAX = 256
-_ENTRY, _UNFINISHED = ".index", ".building"
+ENTRY, _UNFINISHED = ".index", ".building"
 # Room is looked after each time this part of the bound was written since; that much it may be exceeded.
 _SLACK = 16
 _BUILD_LOCKS = 64
@@ -189,7 +189,7 @@ class IndexCache:
     def _entries(self) -> list[tuple[int, int, str]]:
         """Time of last use, size and name of each."""
         found = []
-        for name in self._names(_ENTRY):
+        for name in self._names(ENTRY):
             try:
                 status = os.stat(self._root / name)
             except OSError:
@@ -222,7 +222,7 @@ class IndexCache:
 def entry_name(file: FileIdentity, key: str) -> str:
     """The file name of an entry."""
     facts = json.dumps([VERSION, file.path, file.size, file.digest, key])
-    return hashlib.sha256(facts.encode()).hexdigest() + _ENTRY
+    return hashlib.sha256(facts.encode()).hexdigest() + ENTRY
 
 
 _caches: dict[tuple[Path, int], IndexCache] = {}

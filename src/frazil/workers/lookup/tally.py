@@ -13,8 +13,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from frazil.workers.lookup.cache import ENTRY
+
 _FILE = "tally.json"
-_ENTRY = ".index"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ def read(root: Path) -> IndexTally:
     sizes = []
     try:
         with os.scandir(root) as found:
-            sizes = [entry.stat().st_size for entry in found if entry.name.endswith(_ENTRY)]
+            sizes = [entry.stat().st_size for entry in found if entry.name.endswith(ENTRY)]
         hits, misses = _counts((root / _FILE).read_text(encoding="utf-8"))
     except OSError:
         hits, misses = 0, 0

@@ -132,7 +132,7 @@ class World:
 
     def write(self, rows: Mapping[tuple[int, str], int], deletes: Sequence[tuple[int, str]] = ()) -> list[FileClosed]:
         self.epoch = Hlc(next(self.numbers))
-        prefix = epoch_prefix(str(self.lake.folder), JOB, self.epoch, FENCE.label)
+        prefix = epoch_prefix(f"{self.lake.folder}/data", JOB, self.epoch, FENCE.label)
         target = EpochTarget(self.epoch, batch_id(JOB, NAME, self.epoch), prefix)
         task = TableTask(
             index=0,
