@@ -9,7 +9,7 @@ All of them share one key index on the driver's disk, one memory of deleted rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -45,7 +45,6 @@ class LocatorSettings:
 
     directory: Path
     size: int
-    storage: Mapping[str, str] = field(default_factory=dict)
     parquet: ParquetSettings = field(default_factory=ParquetSettings)
     road: Road | None = None
 
@@ -69,7 +68,7 @@ class Locators:
         self._settings = settings
         self._key_of = key_of
         self._cache = process_cache(settings.directory, settings.size)
-        self._deleted = DeletedRows(settings.storage)
+        self._deleted = DeletedRows()
         self._roads: Roads = SparkRoads(spark, catalog, settings.directory, settings.size)
         self._tables: dict[TableName, LocatorOf] = {}
         self._tallied = (0, 0)
@@ -104,7 +103,7 @@ class Locators:
             specs=loaded.specs,
             delete_spec=loaded.delete_spec,
             parquet=self._settings.parquet,
-            storage=self._settings.storage,
+            storage=loaded.storage,
             name_mapping=loaded.properties.get(NAME_MAPPING),
         )
 
@@ -139,6 +138,7 @@ class LocatorOf:
         table = self._locators.searched(self._name, head)
         if self._current is None or self._current.table != table:
             self._current = self._locators.make(table, self.counts)
+        self._current.table = table
         located = self._current.locate(files, head, by_equality=by_equality)
         self._locators.tally()
         return located

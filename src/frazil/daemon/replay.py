@@ -328,7 +328,7 @@ class Replay:
 
     def _place(self, attempt: str | None = None) -> Place:
         attempt = attempt or self._parts.clock.new_uuid().hex[:8]
-        return Place(shard=0, attempt=attempt, parquet=self._parts.config.parquet.settings, storage={})
+        return Place(shard=0, attempt=attempt, parquet=self._parts.config.parquet.settings)
 
 
 @dataclass(frozen=True, slots=True)

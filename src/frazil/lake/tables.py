@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -85,6 +85,8 @@ class LoadedTable:
     sort_order_id: int | None = None
     format_version: int
     properties: Mapping[str, str]
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """The properties of the table's file system by Iceberg's names, its credentials among them."""
 
     @property
     def delete_spec(self) -> PartitionSpec:
@@ -120,6 +122,7 @@ class LoadedTable:
             lower=lower,
             sort=self.sort,
             sort_order_id=self.sort_order_id,
+            storage=self.storage,
         )
 
 

@@ -97,7 +97,8 @@ class TableTask:
 
     `index` is the source table whose changes it takes: several targets may take the same ones. `lower` is this
     target's own last epoch: of changes up to there it takes none. Equality deletes are written under `delete_spec`,
-    an unpartitioned one, so that they reach a row wherever it lies (H1).
+    an unpartitioned one, so that they reach a row wherever it lies (H1). `storage` are the properties, by Iceberg's
+    names, of the file system that takes the files, with its credentials.
     """
 
     index: int
@@ -112,6 +113,7 @@ class TableTask:
     lower: tuple[int, int] | None = None
     sort: tuple[SortField, ...] = ()
     sort_order_id: int | None = None
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.mode.needs_key and not self.key:
@@ -131,7 +133,7 @@ class ParquetSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteJob:
     """One Spark job for all tables of a window. `attempt` is never used for a second job, so that no path is
-    ever written twice; `storage` holds the options of the file system that takes the files."""
+    ever written twice."""
 
     tables: tuple[TableTask, ...]
     attempt: str
@@ -139,4 +141,3 @@ class WriteJob:
     parquet: ParquetSettings = ParquetSettings()
     quarantined: Mapping[int, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
     """By source table: keys that are in quarantine, with the oldest position there. They capture what follows (H49)."""
-    storage: Mapping[str, str] = field(default_factory=dict)

@@ -16,7 +16,7 @@ Two entry points share this core: travelling changes and DataFrames of typed col
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,11 +49,10 @@ class Place:
     shard: int
     attempt: str
     parquet: ParquetSettings
-    storage: Mapping[str, str]
 
     @classmethod
     def of(cls, job: WriteJob, shard: int, task_attempt: str) -> Place:
-        return cls(shard=shard, attempt=f"{job.attempt}.{task_attempt}", parquet=job.parquet, storage=job.storage)
+        return cls(shard=shard, attempt=f"{job.attempt}.{task_attempt}", parquet=job.parquet)
 
 
 class TableEpochWriter:
@@ -79,7 +78,7 @@ class TableEpochWriter:
         self._sort = sorter(task.table, task.schema, task.sort)
         self._sequence = itertools.count()
         self._data = PartitionedWriter(bind_spec(task.table, task.schema, task.spec), self._data_writer)
-        self._deletes = RollingWriter(keys, self._delete_path, place.parquet, place.storage)
+        self._deletes = RollingWriter(keys, self._delete_path, place.parquet, task.storage)
 
     @property
     def drops_deletes(self) -> bool:
@@ -132,7 +131,7 @@ class TableEpochWriter:
         place = self._place
         bloom = self._task.key if place.parquet.bloom_filter else ()
         fields = self._task.schema.fields
-        return RollingWriter(fields, self._data_path, place.parquet, place.storage, sort=self._sort, bloom=bloom)
+        return RollingWriter(fields, self._data_path, place.parquet, self._task.storage, sort=self._sort, bloom=bloom)
 
     def _data_path(self, _number_in_partition: int) -> str:
         return data_path(self._target.prefix, self._place.shard, self._place.attempt, next(self._sequence))

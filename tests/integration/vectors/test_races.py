@@ -130,7 +130,7 @@ def test_deletes_of_the_wrong_kind_are_refused(catalog: Catalog, namespace: str,
         head = stage.lake.head(stage.name)
         epoch, files = stage.write({1: "1@1"})
         mistaken = replace(stage.locator.table, format_version=5 - version)
-        locator = TableLocator(mistaken, stage.lake, stage.cache, DeletedRows({}), SystemClock())
+        locator = TableLocator(mistaken, stage.lake, stage.cache, DeletedRows(), SystemClock())
         wrong = locator.locate(files, head, by_equality=False)
         assert any(file.kind is Kind.POSITION_DELETE for file in wrong.files)
         answer = stage.lake.commit(stage.name, head, stage.intent(epoch, wrong.files).plan)

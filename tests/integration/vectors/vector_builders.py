@@ -117,7 +117,7 @@ class Stage:
     def reload(self) -> None:
         """After somebody changed the table's schema, specs or version."""
         self.loaded = self.tables.load(self.name)
-        deleted = DeletedRows({})
+        deleted = DeletedRows()
         self._locator = TableLocator(
             searched(self.loaded, tuple(self.kind.columns)),
             self.lake,
@@ -145,7 +145,7 @@ class Stage:
             mode=DeleteMode.VECTORS,
             epochs=(target,),
         )
-        place = Place(shard=0, attempt=str(next(self._attempts)), parquet=ParquetSettings(), storage={})
+        place = Place(shard=0, attempt=str(next(self._attempts)), parquet=ParquetSettings())
         writer = TableEpochWriter(task, target, place)
         if upserts:
             writer.upserts(self._batch(upserts))

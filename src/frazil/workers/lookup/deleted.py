@@ -26,28 +26,27 @@ _Rows = Mapping[str, BitMap64]
 class DeletedRows:
     """Of the tables of one process; thread-safe."""
 
-    def __init__(self, storage: Mapping[str, str], kept_bytes: int = KEPT_BYTES_MAX) -> None:
-        self._storage = storage
+    def __init__(self, kept_bytes: int = KEPT_BYTES_MAX) -> None:
         self._kept_bytes = kept_bytes
         self._kept: OrderedDict[tuple[str, int | None], tuple[_Rows, int]] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
 
-    def of(self, file: LiveFile) -> BitMap64:
+    def of(self, file: LiveFile, storage: Mapping[str, str]) -> BitMap64:
         """Without what equality deletes delete. Raises DamagedVector, UnreadableFile, and what reading raises."""
         deletes = (delete for delete in file.deletes if delete.kind is Kind.POSITION_DELETE)
-        return union(self._rows(file.path, delete) for delete in deletes)
+        return union(self._rows(file.path, delete, storage) for delete in deletes)
 
     def remember(self, path: str, blob: Blob, bitmap: BitMap64) -> None:
         """A vector that was just written here."""
         self._keep((path, blob.offset), {blob.data_file: bitmap}, blob.length)
 
-    def _rows(self, data_file: str, delete: LiveDelete) -> BitMap64:
+    def _rows(self, data_file: str, delete: LiveDelete, storage: Mapping[str, str]) -> BitMap64:
         def read() -> tuple[_Rows, int]:
             if delete.offset is not None and delete.length is not None:
-                vector = read_vector(delete.path, delete.offset, delete.length, self._storage)
+                vector = read_vector(delete.path, delete.offset, delete.length, storage)
                 return {data_file: vector}, delete.length
-            return read_positions(delete.path, self._storage, delete.data_file), delete.size
+            return read_positions(delete.path, storage, delete.data_file), delete.size
 
         return self._known((delete.path, delete.offset), read).get(data_file, BitMap64())
 

@@ -73,7 +73,7 @@ class SearchedTable:
     specs: tuple[PartitionSpec, ...] = (UNPARTITIONED,)
     delete_spec: PartitionSpec = UNPARTITIONED
     parquet: ParquetSettings = field(default_factory=ParquetSettings)
-    storage: Mapping[str, str] = field(default_factory=dict)
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     name_mapping: str | None = None
 
     def index(self, path: str, size: int) -> KeyIndex:
@@ -189,7 +189,9 @@ class TableLocator:
         if road is Road.JOIN:
             self._join(epoch, files, live, head)
         found = [
-            deletion(file, epoch.found[file.path], self._deleted.of(file)) for file in live if epoch.found[file.path]
+            deletion(file, epoch.found[file.path], self._deleted.of(file, self.table.storage))
+            for file in live
+            if epoch.found[file.path]
         ]
         return [one for one in found if one is not None]
 

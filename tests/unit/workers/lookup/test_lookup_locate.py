@@ -55,7 +55,7 @@ class FakeLake:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.listing = Listing(1, {}, {}, frozenset([0]))
-        self.deleted = DeletedRows({})
+        self.deleted = DeletedRows()
 
     def head(self, table: TableName = NAME) -> TableHead:
         number = self.listing.snapshot_id or 0
@@ -77,7 +77,7 @@ class FakeLake:
         found: Rows = Counter()
         for file in applied(self.listing).files:
             assert sum(delete.is_vector for delete in file.deletes) <= 1, "H23"
-            gone = set(to_positions(self.deleted.of(file)).tolist())
+            gone = set(to_positions(self.deleted.of(file, {})).tolist())
             keys = self._deleted_keys(file.deletes)
             table = pq.read_table(file.path)
             columns = (table.column(name).to_pylist() for name in ("id", "code", "value"))
@@ -143,7 +143,7 @@ class World:
             mode=DeleteMode.VECTORS,
             epochs=(target,),
         )
-        writer = TableEpochWriter(task, target, Place(shard=0, attempt="a", parquet=ParquetSettings(), storage={}))
+        writer = TableEpochWriter(task, target, Place(shard=0, attempt="a", parquet=ParquetSettings()))
         if rows:
             writer.upserts(batch(list(rows), list(rows.values())))
         if deletes:
@@ -188,11 +188,13 @@ class World:
 
     def delete(self) -> None:
         """Somebody deletes a row by its position, with a position delete file of version 2."""
-        files = [file for file in applied(self.lake.listing).files if file.records > len(self.lake.deleted.of(file))]
+        files = [
+            file for file in applied(self.lake.listing).files if file.records > len(self.lake.deleted.of(file, {}))
+        ]
         if self.version > 2 or not files:
             return
         file = self.chance.choice(files)
-        position = self.chance.choice(sorted(set(range(file.records)) - set(self.lake.deleted.of(file))))
+        position = self.chance.choice(sorted(set(range(file.records)) - set(self.lake.deleted.of(file, {}))))
         path = f"{self.lake.folder}/foreign-{next(self.numbers)}.parquet"
         closed = write_positions(path, {file.path: BitMap64([position])}, ParquetSettings(), {})
         number = (self.lake.listing.snapshot_id or 0) + 1
