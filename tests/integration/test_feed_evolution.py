@@ -228,6 +228,34 @@ def test_a_type_that_nobody_describes_goes_on_in_a_new_column(lab: Lab) -> None:
     assert found == [(10, None), (None, 10.5), (None, 7.0)]
 
 
+def test_a_new_column_begins_in_the_middle_of_what_is_read_at_once(lab: Lab, url: str) -> None:
+    shop = Shop(lab, url, "a int8 PRIMARY KEY, amount int8")
+    lab.tables = [table(key=(), columns={}, on_schema_conflict="new-column")]
+    shop.publishes(1, {"a": 1, "amount": 5})
+    lab.run()
+    shop.does("ALTER TABLE t ALTER amount TYPE text")
+    shop.publishes(3, {"a": 2, "amount": 6}, schema="1")
+    shop.publishes(5, {"a": 3, "amount": "seven"}, schema="2")
+    shop.publishes(7, {"a": 4, "amount": "eight"}, schema="2")
+    lab.run()
+    assert [(row["amount"], row["amount_v2"]) for row in lab.rows()] == [
+        (5, None), (6, None), (None, "seven"), (None, "eight"),
+    ]  # fmt: skip
+    assert len(lab.epochs()) == 4
+
+
+def test_what_lies_before_a_change_that_cannot_be_taken_is_published(lab: Lab) -> None:
+    lab.tables = [table()]
+    for second, value in ((1, "x"), (3, "y"), (5, "z")):
+        lab.feed.data(at(second), [upsert([second], at(second), a=second, b=value)])
+        lab.feed.resolved(at(second + 1))
+    lab.feed.data(at(7), [upsert([None], at(7), a=None, b="without a key")])
+    lab.feed.resolved(at(8))
+    with pytest.raises(BadInput, match="key"):
+        lab.run()
+    assert [row["b"] for row in lab.rows()] == ["x", "y", "z"]
+
+
 def test_check_shows_the_plan_and_a_contradiction_without_doing_anything(lab: Lab, url: str) -> None:
     shop = Shop(lab, url, "a int8 PRIMARY KEY, b text, n int4, amount int8")
     lab.tables = [table(key=(), columns={}, on_schema_conflict="new-column")]

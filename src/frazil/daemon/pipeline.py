@@ -93,6 +93,7 @@ class Run:
         self._fence_taken: Coordinator | None = None
         self._succession: Succession | None = None
         self._after: Position | None = None
+        self._postponed: tuple[Position, ...] = ()
         if parts.config.on_error is OnError.QUARANTINE and parts.quarantined is None:
             raise AssertionError("a quarantine must be read, or its keys would not capture what follows (H49)")
         self._found = Discovery(parts.config, parts.source, parts.lake, parts.tables, parts.clock)
@@ -184,6 +185,7 @@ class Run:
         mirrors = self._found.mirrors
         self._parts.source.open({mirror.source: mirror.progress.published for mirror in mirrors})
         self._after = resume_after(mirror.progress for mirror in mirrors)
+        self._postponed = ()
         self._tell()
 
     def _let_go(self, error: Exception, trouble: int) -> None:
@@ -212,23 +214,37 @@ class Run:
         self._line.check()
         if self._succession is not None:
             self._succession.check()
-        resolved = self._parts.source.poll()
+        resolved = (*self._postponed, *self._parts.source.poll())
         self._found.notice(self._coordinator)
         window = plan_window(resolved, self._after, self._config.snapshot.value, self._config.limits.epochs_per_job)
         if window is None:
             return False
-        behind = [mirror for mirror in self._found.mirrors if is_before(mirror.progress.tip_position, window.upper)]
-        concerned = [self._found.beside(mirror) for mirror in behind]
-        written = self._windows.write(self._coordinator, window, concerned, self._splits(window, behind))
+        self._postponed = ()
+        written, concerned = self._written(window)
         self._count(written, concerned)
         chains = self._intents.chains(self._coordinator, written, concerned)
         if chains.first or chains.then:
             self._line.submit(chains.then, first=chains.first)
-        self._after = window.upper
+        self._after = written.window.upper
         self._acknowledge()
         self._tell()
         self._parts.clock.wait(self._config.epoch_interval, self._stop)
         return True
+
+    def _written(self, window: Window) -> tuple[WrittenWindow, Sequence[Targets]]:
+        """The window, or if a change in it cannot be taken, an earlier part: what lies before that change is still
+        published, and columns that change between two epochs are met one after the other."""
+        while True:
+            behind = [mirror for mirror in self._found.mirrors if is_before(mirror.progress.tip_position, window.upper)]
+            concerned = [self._found.beside(mirror) for mirror in behind]
+            try:
+                splits = self._splits(window, behind)
+                return self._windows.write(self._coordinator, window, concerned, splits), concerned
+            except errors.BadInput:
+                if len(window.uppers) == 1:
+                    raise
+                window, rest = window.halved()
+                self._postponed = (*rest, *self._postponed)
 
     def _splits(self, window: Window, mirrors: Sequence[RunningTable]) -> Sequence[Split]:
         frontiers = {mirror.source: mirror.progress.tip for mirror in mirrors}

@@ -39,3 +39,8 @@ class Window:
     @property
     def upper(self) -> Position:
         return self.uppers[-1]
+
+    def halved(self) -> tuple[Window, tuple[Position, ...]]:
+        """Its earlier half, and the uppers of the rest. Only a window of several epochs has one."""
+        middle = len(self.uppers) // 2
+        return Window(self.uppers[:middle]), self.uppers[middle:]
