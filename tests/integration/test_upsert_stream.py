@@ -496,3 +496,20 @@ def test_a_streaming_frame_is_refused(world: World) -> None:
     streaming = world.spark.readStream.format("rate").load()
     with pytest.raises(ConfigError, match="not the streaming DataFrame itself"):
         world.publish(0, streaming)
+
+
+def test_nested_columns_are_stored_and_grow(world: World) -> None:
+    """A struct that gets a field, a map, and structs inside a list."""
+    first = (
+        "id int, version int, who struct<name: string, age: int>, tags map<string, int>, lines array<struct<n: int>>"
+    )
+    world.publish(0, world.frame([(1, 1, ("Ann", 30), {"a": 1}, [(1,), (2,)]), (2, 1, None, None, [])], first), op=None)
+    grown = first.replace("age: int>", "age: bigint, city: string>").replace("<n: int>", "<n: int, price: double>")
+    changes = [(2, 2, ("Bob", 1 << 40, "Oslo"), {"b": None}, [(3, 0.5)])]
+    world.publish(1, world.frame(changes, grown), op=None)
+    found = world.spark.sql(f"SELECT id, to_json(struct(who, tags, lines)) FROM {world.name} ORDER BY id").collect()
+    assert [(row[0], json.loads(row[1])) for row in found] == [
+        (1, {"who": {"name": "Ann", "age": 30}, "tags": {"a": 1}, "lines": [{"n": 1}, {"n": 2}]}),
+        (2, {"who": {"name": "Bob", "age": 1 << 40, "city": "Oslo"}, "tags": {"b": None},
+             "lines": [{"n": 3, "price": 0.5}]}),
+    ]  # fmt: skip

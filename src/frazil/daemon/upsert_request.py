@@ -23,7 +23,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from pyspark.sql import types as spark_types
-from pyspark.sql.types import ArrayType, DataType, DecimalType, StringType, StructType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructType
 
 from frazil.config.document import Document
 from frazil.config.model import CatalogConfig
@@ -44,10 +44,14 @@ from frazil.model.columns import (
     STRING,
     TIMESTAMP,
     TIMESTAMPTZ,
+    UNASSIGNED,
     BadType,
     Column,
     Decimal,
+    Field,
     ListOf,
+    MapOf,
+    StructOf,
     TableShape,
     Type,
 )
@@ -194,6 +198,12 @@ def iceberg_type(given: DataType) -> Type:
             return Decimal(given.precision, given.scale)
         case ArrayType():
             return ListOf(iceberg_type(given.elementType))
+        case MapType():
+            return MapOf(iceberg_type(given.keyType), iceberg_type(given.valueType))
+        case StructType():
+            return StructOf(
+                tuple(Field(UNASSIGNED, field.name, iceberg_type(field.dataType)) for field in given.fields)
+            )
         case _ if type(given) in _TYPES:
             return _TYPES[type(given)]
     raise BadType(f"{given.simpleString()} has no counterpart")
@@ -305,7 +315,7 @@ def _column(target: TableName, name: str, given: DataType, op: str | None) -> Co
         raise ConfigError(
             f"{target}: column {name!r} is {given.simpleString()}, which "
             + ("cannot tell an operation" if name == op else "cannot be stored"),
-            hint=f"Cast it in the DataFrame (to_json makes a string of a struct or a map), or drop {name}.",
+            hint=f"Cast it in the DataFrame, or drop {name}.",
             table=target.text,
             column=name,
             type=given.simpleString(),

@@ -86,12 +86,12 @@ def test_a_spark_type_has_one_iceberg_type(given: T.DataType, stored: object) ->
 @pytest.mark.parametrize(
     "given",
     [
-        T.StructType([T.StructField("x", T.LongType())]),
-        T.MapType(T.StringType(), T.LongType()),
+        T.StructType([T.StructField("x", T.NullType())]),
+        T.MapType(T.StringType(), T.VariantType()),
         T.NullType(),
         T.DayTimeIntervalType(),
         T.VariantType(),
-        T.ArrayType(T.MapType(T.StringType(), T.LongType())),
+        T.ArrayType(T.MapType(T.StringType(), T.YearMonthIntervalType())),
     ],
     ids=lambda value: value.simpleString(),
 )
