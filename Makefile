@@ -1,6 +1,6 @@
 # `make help` explains every target.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast bench lint format docs proto lock clean
+.PHONY: help setup demo test test-fast test-servers bench lint format docs proto lock clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.frazil-ready
 UV     := uv==0.13.7
 
 help: ## show this
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## install everything (done by the other targets when needed)
 
@@ -29,7 +29,10 @@ test: $(STAMP) lint ## every test, with real Spark and real servers
 	$(BIN)/pytest
 
 test-fast: $(STAMP) ## the inner loop: no Spark, no servers, under a minute
-	$(BIN)/pytest -m "not spark and not servers and not slow"
+	$(BIN)/pytest -m "not spark and not servers and not more_servers and not slow"
+
+test-servers: $(STAMP) ## the tests against servers that are large or slow to start (HDFS, Hive, Nessie, ...)
+	$(BIN)/pytest -m more_servers
 
 bench: $(STAMP) ## measure, beside what a user would use instead; writes bench/results.json and docs/benchmarks.md
 	$(BIN)/python -m bench

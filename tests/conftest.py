@@ -5,6 +5,7 @@ warehouse --> catalog_settings --> spark --> catalog --> tables, lake          o
                  namespace ----------+--> a name no other test uses; tables are `<namespace>.<name>`
 
 rest_uri: Iceberg's REST reference server, started when a test asks for it, stopped at the end of the run
+seaweedfs: an S3 server with an Iceberg REST catalog, likewise; `bucket` is a fresh one of it
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from servers.rest_server import rest_server
+from servers.seaweedfs import SeaweedFS, seaweedfs_server
 
 from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog
 from frazil.lake.commits import IcebergLake
+from frazil.lake.jars import AWS, POSTGRESQL
 from frazil.lake.session import open_session
 from frazil.lake.tables import Tables
 
@@ -44,6 +47,7 @@ def spark(catalog_settings: CatalogSettings) -> Iterator[SparkSession]:
         [catalog_settings],
         master="local[2]",
         extra={"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"},
+        jars=(AWS, POSTGRESQL),
     )
     yield session
     session.stop()
@@ -74,3 +78,15 @@ def namespace() -> str:
 def rest_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with rest_server(tmp_path_factory.mktemp("rest")) as uri:
         yield uri
+
+
+@pytest.fixture(scope="session")
+def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
+    with seaweedfs_server(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(seaweedfs: SeaweedFS) -> str:
+    """The URL of a bucket that no other test of this run uses."""
+    return seaweedfs.bucket(f"bucket{next(_counter)}")

@@ -1,7 +1,7 @@
 """The layer table of ARCHITECTURE.md, held by a test: who may import whom, and who must stay pure.
 
 cli, demo  ->  daemon  ->  sources | epochs | workers | coordinator | lake   ->  model, errors, clock
-                           (no stage imports another stage)
+                           (no stage imports another stage)        sources, workers, lake, config  ->  storage
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ MAY_IMPORT = {
     "model": {"model", "errors"},
     "errors": set(),
     "clock": set(),
+    "storage": {"storage", "errors", "clock"},
     **{stage: {stage, *BASE} for stage in STAGES},
-    "config": {"config", *BASE},
+    **{stage: {stage, "storage", *BASE} for stage in ("sources", "workers", "lake")},
+    "config": {"config", "storage", *BASE},
     "observability": {"observability", *BASE},
 }
 PURE = ("model/", "epochs/", "coordinator/")

@@ -26,6 +26,7 @@ from frazil.model.names import TableName
 from frazil.model.ports import Cut, Split
 from frazil.model.position import BatchNumber, Hlc, Position
 from frazil.model.write import DeleteMode, EpochTarget, TableTask, WriteJob
+from frazil.workers import parcels
 from frazil.workers.job import run_columns_job, run_write_job
 from frazil.workers.task import ColumnChanges
 
@@ -161,6 +162,18 @@ def test_both_roads_write_the_net_change_of_every_key(spark: SparkSession, tmp_p
     assert contents(messages, Kind.EQUALITY_DELETE) == keys
     assert sorted(report.split for report in reports) == sorted(given.name for given in splits)
     assert {report.newest for report in reports if report.split == "t0-s0"} == {Hlc(16)}
+
+
+def test_tables_that_travel_in_many_groups_are_written_alike(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parcels, "GROUP_BYTES", 1_000)
+    splits = mixed_splits()
+    messages, reports = run(spark, job(tmp_path, tables=2), splits)
+    rows, keys = model(splits)
+    assert contents(messages, Kind.DATA) == rows
+    assert contents(messages, Kind.EQUALITY_DELETE) == keys
+    assert sorted(report.split for report in reports) == sorted(given.name for given in splits)
 
 
 @pytest.mark.parametrize("small", [False, True])

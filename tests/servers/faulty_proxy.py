@@ -1,4 +1,4 @@
-"""An HTTP proxy before a REST catalog that loses or falsifies the answer of the next commit.
+"""An HTTP proxy before a REST catalog that records commits, and loses or falsifies the answer of the next one.
 
 client --POST .../tables/t--> proxy --forwards--> server (the commit takes effect)
                                 |
@@ -11,13 +11,15 @@ client --POST .../tables/t--> proxy --forwards--> server (the commit takes effec
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 
 class Fault(Enum):
@@ -28,10 +30,17 @@ class Fault(Enum):
 
 
 class FaultyProxy:
-    """`fail_next` arms one fault; `commits` counts the commits that came through."""
+    """`fail_next` arms one fault; `before_next` is done once, right before the next commit is forwarded. `commits`
+    counts the commits that came through, `requests` are their paths and bodies, `headers` those of the newest request
+    of any kind. `vend` gives what is added to every answer that describes a table: the credentials of a catalog that
+    gives them out."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, tls: ssl.SSLContext | None = None) -> None:
         self.commits = 0
+        self.requests: list[tuple[str, Any]] = []
+        self.headers: dict[str, str] = {}
+        self.vend: Callable[[], dict[str, Any]] | None = None
+        self.before_next: Callable[[], object] | None = None
         self._fault: Fault | None = None
         self._lock = threading.Lock()
         proxy = self
@@ -41,11 +50,14 @@ class FaultyProxy:
 
         Handler.proxy, Handler.target = proxy, target
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     @property
     def uri(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
 
     def fail_next(self, fault: Fault) -> None:
         self._fault = fault
@@ -65,13 +77,16 @@ class FaultyProxy:
 
 
 @contextmanager
-def faulty_proxy(target: str) -> Iterator[FaultyProxy]:
-    proxy = FaultyProxy(target)
+def faulty_proxy(target: str, tls: ssl.SSLContext | None = None) -> Iterator[FaultyProxy]:
+    proxy = FaultyProxy(target, tls)
     proxy.start()
     try:
         yield proxy
     finally:
         proxy.stop()
+
+
+_OWN_TO_A_HOP = ("host", "connection", "content-length", "transfer-encoding", "accept-encoding", "expect")
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -81,7 +96,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _forward(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        is_commit = self.command == "POST" and "/tables/" in self.path and not self.path.endswith("/metrics")
+        names_a_table = "/tables/" in self.path and not self.path.endswith(("/metrics", "/tables/rename"))
+        is_commit = self.command == "POST" and (names_a_table or self.path.endswith("/transactions/commit"))
+        self.proxy.headers = dict(self.headers)
+        if is_commit:
+            self.proxy.requests.append((self.path, json.loads(body)))
+            act, self.proxy.before_next = self.proxy.before_next, None
+            if act is not None:
+                act()
         fault = self.proxy.take_fault() if is_commit else None
         if fault is Fault.REFUSE:
             self._answer(403, _error(403, "ForbiddenException"))
@@ -101,13 +123,21 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_DELETE = do_HEAD = _forward
 
     def _ask(self, body: bytes) -> tuple[int, bytes]:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in _OWN_TO_A_HOP}
         request = urllib.request.Request(self.target + self.path, body or None, headers, method=self.command)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
-                return answer.status, answer.read()
+                return answer.status, self._with_vended(answer.read())
         except urllib.error.HTTPError as error:
             return error.code, error.read()
+
+    def _with_vended(self, content: bytes) -> bytes:
+        if self.proxy.vend is None or b'"metadata"' not in content:
+            return content
+        described = json.loads(content)
+        given = self.proxy.vend()
+        config = {**described.get("config", {}), **given.get("config", {})}
+        return json.dumps({**described, **given, "config": config}).encode()
 
     def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)

@@ -45,14 +45,17 @@ def _blocks(model: type[Settings], path: str) -> Iterator[str]:
     yield from ["", f"## {'`' + path + '`' if path else 'Top level'}", "", summary_of(model), ""]
     options = list(options_of(model))
     yield from _table(("key", "type", "default", "meaning"), [_option_row(option) for option in options])
+    told = {option.block for option in options if not option.named}
     for option in options:
-        if option.block is not None:
+        if option.block is not None and not (option.named and option.block in told):
             name = f"{path}.{option.name}" if path else option.name
-            yield from _blocks(option.block, f"{name}[]" if option.listed else name)
+            yield from _blocks(option.block, f"{name}{'[]' if option.listed else '.<name>' if option.named else ''}")
 
 
 def _option_row(option: Option) -> Sequence[str]:
-    kind = ("list of blocks" if option.listed else "block") if option.block else option.type_text
+    kind = option.type_text
+    if option.block is not None:
+        kind = "list of blocks" if option.listed else "blocks by name" if option.named else "block"
     default = "**required**" if option.required else f"`{option.default_text}`" if option.default_text else ""
     return f"`{option.name}`", kind, default, option.description
 

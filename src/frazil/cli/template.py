@@ -51,6 +51,9 @@ def _block(
         here = f"{path}.{option.name}" if path else option.name
         if here in left_out:
             continue
+        if option.named or option.left_out:
+            yield from ["", *_prose(option, indent), f"{indent}#{option.name}: {_yaml(option.default)}"]
+            continue
         if option.block is not None:
             yield from ["", *_prose(option, indent), f"{indent}{option.name}:"]
             yield from _block(option.block, here, indent + "  ", on, left_out, item=option.listed)

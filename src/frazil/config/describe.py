@@ -19,7 +19,8 @@ from frazil.config.values import Shown
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One key. `block` is the model of what lies below it, `listed` whether it is a list of such."""
+    """One key. `block` is the model of what lies below it, `listed` whether it is a list of such, `named` whether a
+    mapping of such by name. A block that is `left_out` by default has no keys then."""
 
     name: str
     type_text: str
@@ -30,6 +31,8 @@ class Option:
     example: Any
     block: type[Settings] | None
     listed: bool
+    named: bool
+    left_out: bool
 
 
 def options_of(model: type[Settings]) -> Iterator[Option]:
@@ -47,6 +50,8 @@ def options_of(model: type[Settings]) -> Iterator[Option]:
             example=info.examples[0] if info.examples else None,
             block=block,
             listed=block is not None and get_origin(info.annotation) is tuple,
+            named=block is not None and get_origin(info.annotation) is dict,
+            left_out=block is not None and not info.is_required() and default is None,
         )
 
 

@@ -2,7 +2,9 @@
 
     pipeline: shop
     source:    where changes come from       -> CockroachSource, in `config.source`
-    catalog:   where tables live             -> CatalogConfig, or a sink URL iceberg://...
+    catalog:   where tables live             -> CatalogConfig, in `config.catalogs`, or a sink URL iceberg://...
+    catalogs:  several, by name
+    volumes:   where their files lie         -> VolumeConfig, in `config.volumes`
     tables:    which tables, as what, how    -> TableEntry, in `config.tables`
     ...        pace, files, engine, watching -> the small models below
 
@@ -12,85 +14,30 @@ version will offer is refused by name, so that nobody believes to have it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from frazil.config import routing
+from frazil.config.catalogs import CatalogConfig as CatalogConfig
+from frazil.config.catalogs import CatalogType as CatalogType
 from frazil.config.settings import (
-    LocalOrCloud,
     Settings,
     at_least_one,
     engines_text,
-    is_cloud,
     job_name,
     named_once,
-    not_yet,
     problem,
 )
 from frazil.config.sink_url import parse_sink_url
 from frazil.config.source import CockroachSource
 from frazil.config.tables import TableEntry
 from frazil.config.values import ByteSize, Duration, Shown, TextMap
+from frazil.config.volumes import VolumeConfig
 from frazil.model.names import JobId
 from frazil.model.write import ParquetSettings
-
-
-class CatalogType(StrEnum):
-    BUILTIN = "builtin"
-    REST = "rest"
-    HADOOP = "hadoop"
-    MEMORY = "memory"
-
-
-class CatalogConfig(Settings):
-    """The Iceberg catalog. In place of this block a sink URL may stand:
-    `iceberg://<rest-endpoint>/<namespace>/<table>?warehouse=...&equality_delete_by=...`."""
-
-    type: Annotated[CatalogType, not_yet("hive", "glue", "s3tables", "nessie", instead="builtin, rest or hadoop")] = (
-        Field(
-            default=CatalogType.BUILTIN,
-            description=(
-                "builtin: one SQLite file, catalog.db, in the warehouse. rest: an Iceberg REST server. hadoop: files "
-                "alone, one writer process. memory: a builtin catalog in a temporary directory, gone at exit."
-            ),
-        )
-    )
-    name: str = Field(
-        default="frazil", pattern=r"^[A-Za-z][A-Za-z0-9_]*$", description="The catalog's name in Spark and in SQL."
-    )
-    warehouse: LocalOrCloud | None = Field(
-        default=None,
-        description="Where tables are stored: a directory or cloud URL. Required for builtin and hadoop.",
-        examples=["./warehouse"],
-    )
-    uri: LocalOrCloud | None = Field(
-        default=None,
-        description="rest: the server's address. builtin: another place for the SQLite file.",
-        examples=["http://localhost:8181"],
-    )
-    properties: TextMap = Field(
-        default_factory=dict,
-        description="Passed on untouched to the Iceberg catalog (credential, token, s3.endpoint, io-impl, ...).",
-        examples=[{"s3.endpoint": "http://localhost:9000"}],
-    )
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> CatalogConfig:
-        kind = self.type
-        if kind in (CatalogType.BUILTIN, CatalogType.HADOOP) and not self.warehouse:
-            raise problem(f"is required for a catalog of type {kind}", "warehouse")
-        if kind is CatalogType.BUILTIN and is_cloud(self.warehouse or "") and not self.uri:
-            raise problem("a builtin catalog over cloud storage needs a local path for its SQLite file", "uri")
-        if kind is CatalogType.REST and not self.uri:
-            raise problem("is required for a catalog of type rest", "uri")
-        if kind is CatalogType.MEMORY and (self.warehouse or self.uri):
-            unused = "warehouse" if self.warehouse else "uri"
-            raise problem("a memory catalog lives in a temporary directory and takes no place", unused)
-        if kind is CatalogType.HADOOP and self.uri:
-            raise problem("a hadoop catalog is its warehouse and has no address of its own", "uri")
-        return self
 
 
 class SnapshotMode(StrEnum):
@@ -188,6 +135,11 @@ class Limits(Settings):
     )
 
 
+class Atomic(StrEnum):
+    TABLE = "table"
+    PIPELINE = "pipeline"
+
+
 class PipelineConfig(Settings):
     """One source feeding many tables."""
 
@@ -199,7 +151,17 @@ class PipelineConfig(Settings):
         examples=["shop"],
     )
     source: CockroachSource = Field(description="Where changes come from.")
-    catalog: CatalogConfig = Field(description="Where tables live.")
+    catalog: CatalogConfig = Field(
+        description="Where tables live. With `catalogs`: the name of the one that is taken by default, or nothing."
+    )
+    catalogs: Annotated[dict[str, CatalogConfig], Shown("map of blocks")] = Field(
+        default_factory=dict,
+        description="Several catalogs, by the name that tables call them; the default one keeps Frazil's own tables.",
+    )
+    volumes: Annotated[dict[str, VolumeConfig], Shown("map of blocks")] = Field(
+        default_factory=dict,
+        description="Where the files of tables lie, by the name that catalogs and tables call them.",
+    )
     tables: Annotated[tuple[TableEntry, ...], AfterValidator(at_least_one), Shown("list")] = Field(
         description="Which tables, as what, and how."
     )
@@ -208,6 +170,14 @@ class PipelineConfig(Settings):
         description=(
             "every-resolved: one snapshot for each resolved timestamp that changed the table. latest: when behind, "
             "everything up to the newest resolved timestamp becomes one snapshot."
+        ),
+    )
+    atomic: Atomic = Field(
+        default=Atomic.TABLE,
+        description=(
+            "table: each table publishes an epoch by itself. pipeline: all tables of an epoch in one commit, where the "
+            "catalog offers that (`frazil check` tells); elsewhere one by one. Either way `_frazil.consistent_epochs` "
+            "then tells the moments at which all tables agree."
         ),
     )
     epoch_interval: Duration = Field(default=0.0, ge=0, description="The least time between two rounds of publishing.")
@@ -244,7 +214,7 @@ class PipelineConfig(Settings):
     @model_validator(mode="before")
     @classmethod
     def _sink_url_in_place_of_a_catalog(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or not isinstance(data.get("catalog"), str):
+        if not isinstance(data, dict) or not isinstance(data.get("catalog"), str) or data.get("catalogs"):
             return data
         try:
             sink = parse_sink_url(data["catalog"])
@@ -252,6 +222,36 @@ class PipelineConfig(Settings):
             raise problem(str(error), "catalog") from error
         catalog = {"type": "rest", "uri": sink.uri, "warehouse": sink.warehouse, "properties": sink.properties}
         return {**data, "catalog": catalog, "tables": _with_defaults(data.get("tables"), sink.target, sink.key)}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_of_several_catalogs_is_the_first(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not isinstance(data.get("catalogs"), dict) or not data["catalogs"]:
+            return data
+        chosen = data.get("catalog", next(iter(data["catalogs"])))
+        if not isinstance(chosen, str):
+            raise problem("name one of `catalogs` here, or leave it out", "catalog")
+        named = {name: {"name": name, **block} for name, block in data["catalogs"].items() if isinstance(block, dict)}
+        if chosen not in named:
+            raise problem(f"{chosen!r} is none of `catalogs`: {', '.join(data['catalogs'])}", "catalog")
+        return {**data, "catalogs": {**data["catalogs"], **named}, "catalog": named[chosen]}
+
+    @model_validator(mode="after")
+    def _what_is_named_is_there(self) -> PipelineConfig:
+        for name, catalog in {"": self.catalog, **self.catalogs}.items():
+            if catalog.volume is not None and catalog.volume not in self.volumes:
+                place = ("catalogs", name) if name else ("catalog",)
+                raise problem(_unknown(catalog.volume, "volumes", self.volumes), *place, "volume")
+        for index, entry in enumerate(self.tables):
+            if entry.catalog is not None and entry.catalog not in self.catalogs:
+                raise problem(_unknown(entry.catalog, "catalogs", self.catalogs), "tables", index, "catalog")
+            if entry.volume is not None and entry.volume not in self.volumes:
+                raise problem(_unknown(entry.volume, "volumes", self.volumes), "tables", index, "volume")
+        names = [catalog.name for catalog in self.catalogs.values()]
+        for name in self.catalogs:
+            if names.count(self.catalogs[name].name) > 1:
+                raise problem("two catalogs have one name", "catalogs", name, "name")
+        return self
 
     @model_validator(mode="after")
     def _no_two_entries_claim_one_thing(self) -> PipelineConfig:
@@ -268,6 +268,11 @@ class PipelineConfig(Settings):
                     raise problem(text, "tables", index, "target")
                 claimed[target] = index
         return self
+
+
+def _unknown(name: str, block: str, known: Mapping[str, object]) -> str:
+    listed = ", ".join(known) or "none are configured"
+    return f"{name!r} is none of `{block}`: {listed}"
 
 
 def _with_defaults(tables: Any, target: str, key: tuple[str, ...]) -> Any:

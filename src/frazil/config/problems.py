@@ -13,9 +13,6 @@ from pydantic_core import ErrorDetails
 from frazil.config.document import Document, Path, Problem
 from frazil.config.secrets import is_secret_name, mask_text
 
-LATER_KEYS = frozenset({"atomic"})
-"""Known from the design, and not of this version: refused by name rather than as a misspelling."""
-
 
 def explain(error: ValidationError, model: type[BaseModel], document: Document) -> list[Problem]:
     """Every problem of a validation, in the order of the file."""
@@ -68,8 +65,6 @@ def _not_one_of(expected: str, given: Any, path: Path) -> str:
 
 def _unknown_key(path: Path, model: type[BaseModel]) -> str:
     key = str(path[-1])
-    if key in LATER_KEYS:
-        return "is not available in this version"
     owner = _model_at(model, path[:-1])
     known = list(owner.model_fields) if owner else []
     if nearest := get_close_matches(key, known, n=1):
@@ -100,7 +95,7 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     """The blocks an annotation speaks of: itself, or what its list or union holds."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
-    elif get_origin(annotation) in (tuple, list, Annotated, Union, types.UnionType):
+    elif get_origin(annotation) in (tuple, list, dict, Annotated, Union, types.UnionType):
         for inner in get_args(annotation):
             yield from models_in(inner)
 

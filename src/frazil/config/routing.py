@@ -9,6 +9,7 @@ Names are compared part by part from the right: a feed that tells only `orders` 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -19,8 +20,10 @@ from frazil.errors import ConfigError
 from frazil.model.names import SYSTEM_NAMESPACE, BadName, TableName
 
 if TYPE_CHECKING:
+    from frazil.config.catalogs import CatalogConfig
     from frazil.config.model import PipelineConfig
     from frazil.config.tables import TableEntry
+    from frazil.config.volumes import VolumeConfig
 
 DEFAULT_TARGET = "{database}.{table}"
 DEFAULT_SCHEMA = "public"
@@ -29,11 +32,13 @@ PLACEHOLDERS = ("table", "schema", "database")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One source table, the entry that takes it, and its target."""
+    """One source table, the entry that takes it, its target, and the volume that lies on, if the catalog is not to
+    choose."""
 
     source: str
     entry: TableEntry
     target: TableName
+    volume: VolumeConfig | None = None
 
 
 def is_pattern(source: str) -> bool:
@@ -44,6 +49,15 @@ def matches(entry_source: str, name: str) -> bool:
     """Whether the parts that both names have agree."""
     pairs = zip(reversed(name.split(".")), reversed(entry_source.split(".")), strict=False)
     return all(fnmatchcase(part, _literal_brackets(pattern)) for part, pattern in pairs)
+
+
+def names_family(entries: Sequence[TableEntry], topic: str) -> bool:
+    """Whether an entry names a column family (`orders+f1`) as a table of its own."""
+    return any("+" in entry.source and matches(entry.source, topic) for entry in entries)
+
+
+def wants(entries: Sequence[TableEntry], name: str) -> bool:
+    return any(matches(entry.source, name) for entry in entries)
 
 
 def target_of(template: str | None, entry_source: str, name: str, pipeline: str) -> TableName:
@@ -92,7 +106,7 @@ def route(config: PipelineConfig, names: Iterable[str]) -> Sequence[Route]:
                 target=target.text,
                 sources=(routes[target].source, name),
             )
-        routes[target] = Route(name, entry, target)
+        routes[target] = Route(name, entry, target, volume_of(config, entry))
     return tuple(routes.values())
 
 
@@ -107,6 +121,34 @@ def entry_for(entries: Sequence[TableEntry], name: str) -> TableEntry | None:
             source=name,
         )
     return next(iter(exact or fitting), None)
+
+
+def volume_of(config: PipelineConfig, entry: TableEntry) -> VolumeConfig | None:
+    """Where the files of an entry's tables lie; None if its catalog decides."""
+    name = entry.volume or catalog_of(config, entry).volume
+    return None if name is None else config.volumes[name]
+
+
+def catalog_of(config: PipelineConfig, entry: TableEntry | None) -> CatalogConfig:
+    """The catalog that has an entry's tables."""
+    return config.catalog if entry is None or entry.catalog is None else config.catalogs[entry.catalog]
+
+
+def entry_of_target(config: PipelineConfig, target: TableName) -> TableEntry | None:
+    """The entry that fills this target, judging by the names alone: an exact one, else the first whose target may be
+    called so."""
+    exact = [entry for entry in config.tables if not is_pattern(entry.source)]
+    for entry in exact:
+        if target_of(entry.target, entry.source, entry.source, config.pipeline) == target:
+            return entry
+    by_exactness = sorted(config.tables, key=lambda entry: is_pattern(entry.source))
+    return next((entry for entry in by_exactness if _may_fill(entry.target or DEFAULT_TARGET, target)), None)
+
+
+def _may_fill(template: str, target: TableName) -> bool:
+    pieces = Formatter().parse(template)
+    pattern = "".join(re.escape(text) + ("" if field is None else r"[^.]+") for text, field, _, _ in pieces)
+    return re.fullmatch(pattern, target.text) is not None
 
 
 def _parts(name: str) -> dict[str, str]:

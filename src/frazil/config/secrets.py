@@ -21,13 +21,18 @@ SHORTEST_SECRET = 4
 
 _NAME = (
     r"secret|passw|pwd|token|credential|authorization|signature"
-    r"|(?:private|access|account|api|session|encryption)[-_.]?key|key[-_.]?id|(?:^|[-_.])sas(?:$|[-_.])"
+    r"|(?:private|access|account|api|session|encryption|sse)[-_.]?key|key[-_.]?id|(?:^|[-_.])sas(?:$|[-_.])"
+    r"|^header\.(?!x-iceberg-access-delegation$)"
 )
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 _USERINFO = re.compile(r"(://[^:/?#\s@]*):(\S*)@")
 _ASSIGNMENT = re.compile(r"(?P<name>[\w.-]+)=(?P<value>\"[^\"]*\"|'[^']*'|[^&;\s\"',)]+)")
 _NOT_SECRETS = frozenset({"columns"})
 """Maps whose keys are the user's own names: a column called `token` has a type, not a secret."""
+
+
+_ALL_SECRETS = frozenset({"headers"})
+"""Maps of which nobody can tell by its name what is a secret."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -45,6 +50,8 @@ def mask_value(name: str, value: Any) -> Any:
     match value:
         case Mapping() if name in _NOT_SECRETS:
             return dict(value)
+        case Mapping() if name in _ALL_SECRETS:
+            return dict.fromkeys(value, MASK)
         case Mapping():
             return {key: mask_value(str(key), item) for key, item in value.items()}
         case list() | tuple():
@@ -83,6 +90,8 @@ class Redactor:
 
 def _secrets(name: str, value: Any) -> Iterator[str]:
     match value:
+        case Mapping() if name in _ALL_SECRETS:
+            yield from (str(item) for item in value.values())
         case Mapping():
             if name not in _NOT_SECRETS:
                 for key, item in value.items():

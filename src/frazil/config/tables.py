@@ -24,7 +24,8 @@ class TableEntry(Settings):
         description=(
             "The source table: table, schema.table or database.schema.table. `*` and `?` match within one part "
             "(`shop.public.*`). Where a feed tells only the table's name, only that part is compared. An exact entry "
-            "wins over a pattern, an earlier pattern over a later one."
+            "wins over a pattern, an earlier pattern over a later one. A table with column families is one table; a "
+            "family that an entry names (`orders+f2`) is a table of its own instead."
         ),
         examples=["shop.public.orders"],
     )
@@ -74,8 +75,14 @@ class TableEntry(Settings):
         description="The order of rows within a file: columns, each with `desc` or `nulls last` if wanted.",
         examples=[["created_at desc", "id"]],
     )
+    catalog: str | None = Field(
+        default=None, description="The catalog of `catalogs:` that has the table. Default: the pipeline's first."
+    )
+    volume: str | None = Field(
+        default=None, description="The volume of `volumes:` that the table lies on. Default: its catalog's, if any."
+    )
     location: str | None = Field(
-        default=None, description="Where the table's files go. Default: where the catalog puts them."
+        default=None, description="Where the table's files go. Default: where the volume or the catalog puts them."
     )
     drop: bool = Field(
         default=False,

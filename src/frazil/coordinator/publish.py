@@ -17,7 +17,13 @@ own snapshot if the lost request did land (H6). Nothing else decides.
 
 What was located holds for one head: it is committed on exactly that head, and located again on the next one (H47).
 Whoever loses the race three times stops searching and publishes that one epoch with equality deletes, which hold
-for any head. Pure: `advance` decides, `publisher` performs.
+for any head. An epoch with rows that older ones must complete is searched for each time, since deletes by key fill
+nothing: if it never wins within the attempts, it gives up, and the pipeline begins with it anew. Pure: `advance`
+decides, `publisher` performs.
+
+Tables that are published together each go through these states. Their commits are one request, sent when every one of
+them is Committing. Servers that promise all or nothing may still land a part of it: then those that landed find
+themselves AlreadyPublished, and the others are sent again. Whoever ends unpublished holds back what was not sent.
 """
 
 from __future__ import annotations
@@ -60,6 +66,8 @@ class Intent:
     def __post_init__(self) -> None:
         if not is_before(self.lower, self.upper):
             raise ValueError(f"{self.table}: an epoch cannot reach from {self.lower} to {self.upper}")
+        if self.needs_completing and not self.needs_locating:
+            raise ValueError(f"{self.table}: nobody looks for the older rows that are to complete partial ones")
 
     @property
     def lower(self) -> Position | None:
@@ -74,6 +82,11 @@ class Intent:
         """Whether there are keys whose older rows may be in the table."""
         return self.vectors and bool(self.plan.files) and not self.requires_empty
 
+    @property
+    def needs_completing(self) -> bool:
+        """Whether there are rows of which only older ones know all columns."""
+        return any(file.kind is Kind.PARTIAL for file in self.plan.files)
+
 
 @dataclass(frozen=True, slots=True)
 class NeedHead:
@@ -87,14 +100,17 @@ class NeedHead:
 
 @dataclass(frozen=True, slots=True)
 class Locating:
+    """`must_search` if only a search can complete the epoch's rows."""
+
     attempt: int
     head: TableHead
     in_doubt: bool = False
     lost: int = 0
+    must_search: bool = False
 
     @property
     def by_equality(self) -> bool:
-        return self.lost >= LOOKUPS_LOST_MAX
+        return self.lost >= LOOKUPS_LOST_MAX and not self.must_search
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +151,12 @@ class GaveUp:
     reason: str
 
 
-Outcome = Published | AlreadyPublished | Recut | Fenced | Stopped | GaveUp
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Another table of the same commit cannot be published."""
+
+
+Outcome = Published | AlreadyPublished | Recut | Fenced | Stopped | GaveUp | HeldBack
 State = NeedHead | Locating | Committing | Outcome
 
 
@@ -196,6 +217,13 @@ def advance(state: State, answer: Answer, intent: Intent) -> State:
             raise AssertionError(f"{answer} cannot follow {state}")
 
 
+def held_back(states: Sequence[State]) -> tuple[State, ...]:
+    """The tables of one commit, once one of them has ended without being published: then nothing more is sent."""
+    if not any(isinstance(state, Recut | Fenced | Stopped | GaveUp) for state in states):
+        return tuple(states)
+    return tuple(HeldBack() if isinstance(state, NeedHead | Locating | Committing) else state for state in states)
+
+
 def wait_before(attempt: int, jitter: float) -> float:
     """Seconds to wait before an attempt: none before the first, then doubling; `jitter` takes up to half off."""
     if attempt <= 1:
@@ -235,8 +263,10 @@ def make_intent(
 def located_plan(intent: Intent, located: Located) -> CommitPlan:
     """What is committed in place of the intent's own plan; its ledger counts what really is."""
     files = located.files
+    if any(file.kind is Kind.PARTIAL for file in files):
+        raise AssertionError(f"{intent.table}: rows that are not whole cannot be committed")
     data = [file for file in files if file.kind is Kind.DATA]
-    deletes = [file for file in files if file.kind is not Kind.DATA]
+    deletes = [file for file in files if file.kind.deletes]
     by_equality = sum(file.records for file in deletes if file.kind is Kind.EQUALITY_DELETE)
     entry = replace(
         intent.plan.entry,
@@ -262,7 +292,7 @@ def ledger_entry(
 ) -> LedgerEntry:
     """What the ledger will say. It does not depend on the head; the lake adds snapshot id and sequence number."""
     data = [file for file in files if file.kind is Kind.DATA]
-    deletes = [file for file in files if file.kind is not Kind.DATA]
+    deletes = [file for file in files if file.kind.deletes]
     return LedgerEntry(
         job=coordinator.job,
         batch_id=batch_id(coordinator.job, table, upper.position),
@@ -322,7 +352,7 @@ def _compare_and_set(state: NeedHead, head: TableHead, admitted: Admitted, inten
         if intent.requires_empty and head.snapshot_id is not None:
             return Recut(position)
         if intent.needs_locating:
-            return Locating(state.attempt, head, state.in_doubt, state.lost)
+            return Locating(state.attempt, head, state.in_doubt, state.lost, intent.needs_completing)
         return Committing(state.attempt, head, intent.plan, state.in_doubt, state.lost)
     if admitted.entry is not None and not is_before(position, intent.upper):
         return AlreadyPublished(admitted.entry)

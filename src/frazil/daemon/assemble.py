@@ -16,20 +16,32 @@ from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
 from frazil.config.load import config_hash
-from frazil.config.model import CatalogConfig, OnError, PipelineConfig, Reader
-from frazil.config.routing import entry_for, is_pattern, target_of
+from frazil.config.model import Atomic, OnError, PipelineConfig, Reader
+from frazil.config.routing import entry_for, is_pattern, names_family, target_of, wants
 from frazil.config.secrets import mask_text
 from frazil.daemon.locating import Locators, LocatorSettings
 from frazil.daemon.observing import PublishObserver
 from frazil.daemon.pipeline import Parts
+from frazil.daemon.places import (
+    Place,
+    Places,
+    RoutedLake,
+    RoutedLocators,
+    RoutedQuarantined,
+    RoutedTables,
+    settings_of,
+    used_catalogs,
+)
 from frazil.daemon.quarantine import SparkQuarantined
 from frazil.daemon.shaping import Shaper
 from frazil.daemon.sinkless import SinklessFeed
 from frazil.daemon.windows import Executors
 from frazil.lake.arbiter import IcebergArbiter
 from frazil.lake.cache import cache_home
-from frazil.lake.catalogs import CatalogSettings, CatalogType, open_catalog
+from frazil.lake.catalogs import CatalogSettings, open_catalog
 from frazil.lake.commits import IcebergLake
+from frazil.lake.consistent import ConsistentEpochs
+from frazil.lake.rest import declares_transactions
 from frazil.lake.session import open_session
 from frazil.lake.tables import Tables
 from frazil.model.names import TableName
@@ -39,6 +51,7 @@ from frazil.model.write import DeleteMode, SchemaConflict
 from frazil.observability.metrics import Metrics
 from frazil.sources.cockroachdb.describe import SqlDescriber
 from frazil.sources.cockroachdb.envelope import BareDeletes, Envelope, EnvelopeOptions
+from frazil.sources.cockroachdb.families import table_of
 from frazil.sources.cockroachdb.profile import Profile, merged, profile_split
 from frazil.sources.cockroachdb.shapes import Pinned
 from frazil.sources.cockroachdb.source import CloudFeed, TableSettings
@@ -57,8 +70,9 @@ class Assembly:
 
     spark: SparkSession
     parts: Parts
-    lake: IcebergLake
-    quarantined: SparkQuarantined
+    places: Places
+    lake: RoutedLake
+    quarantined: RoutedQuarantined
     described_catalog: str
     described_feed: str
     close: Callable[[], None]
@@ -66,26 +80,29 @@ class Assembly:
 
 def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: SparkSession | None = None) -> Assembly:
     """Opens everything. Raises a FrazilError that names what could not be reached."""
-    settings = catalog_settings(config.catalog)
+    settings = {catalog.name: settings_of(config, catalog) for catalog in used_catalogs(config)}
     was_running = spark is not None or SparkSession.getActiveSession() is not None
     session = open_session(
         f"frazil {config.pipeline}",
-        [settings],
+        list(settings.values()),
         config.spark.master,
         config.spark.conf,
         driver_memory=config.spark.driver_memory,
         active=spark,
     )
-    catalog = open_catalog(session, settings)
+    opened = {name: _open_place(config, session, one, clock) for name, one in settings.items()}
+    default = opened[config.catalog.name]
+    places = Places(config, default, opened)
     source = make_source(config, session, clock)
-    lake, quarantined = IcebergLake(catalog), SparkQuarantined(session, settings.name)
+    lake, quarantined = RoutedLake(places.of), RoutedQuarantined(places.of)
+    wants_all = config.atomic is Atomic.PIPELINE
     parts = Parts(
         config=config,
         config_hash=config_hash(config),
         source=source,
         lake=lake,
-        tables=Tables(catalog),
-        arbiter=IcebergArbiter(catalog, clock),
+        tables=RoutedTables(places.of),
+        arbiter=IcebergArbiter(default.catalog, clock),
         shaper=Shaper(source),
         executors=Executors(
             write=partial(run_write_job, session, position_of=Hlc), cores=session.sparkContext.defaultParallelism
@@ -93,8 +110,10 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
         observer=PublishObserver(metrics),
         metrics=metrics,
         clock=clock,
-        locators=Locators(lake, session, settings.name, clock, _index(config), key_of=partial(_configured_key, config)),
+        locators=RoutedLocators(places),
         quarantined=quarantined,
+        together=wants_all and all(declares_transactions(place.catalog) for place in places.all),
+        agreement=ConsistentEpochs(default.catalog, clock) if wants_all else None,
     )
 
     def close() -> None:
@@ -105,11 +124,24 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
     return Assembly(
         spark=session,
         parts=parts,
+        places=places,
         lake=lake,
         quarantined=quarantined,
-        described_catalog=f"{settings.type} {settings.endpoint}",
+        described_catalog=", ".join(f"{one.type} {one.endpoint}" for one in settings.values()),
         described_feed=mask_text(config.source.feed),
         close=close,
+    )
+
+
+def _open_place(config: PipelineConfig, session: SparkSession, settings: CatalogSettings, clock: Clock) -> Place:
+    catalog = open_catalog(session, settings)
+    lake, key_of = IcebergLake(catalog), partial(_configured_key, config)
+    return Place(
+        catalog=catalog,
+        lake=lake,
+        tables=Tables(catalog),
+        locators=Locators(lake, session, settings.name, clock, _index(config), key_of=key_of),
+        quarantined=SparkQuarantined(session, settings.name),
     )
 
 
@@ -123,16 +155,6 @@ def _configured_key(config: PipelineConfig, table: TableName) -> tuple[str, ...]
     named = [entry for entry in config.tables if entry.key and not is_pattern(entry.source)]
     targets = {target_of(entry.target, entry.source, entry.source, config.pipeline): entry.key for entry in named}
     return targets.get(table, ())
-
-
-def catalog_settings(config: CatalogConfig) -> CatalogSettings:
-    return CatalogSettings(
-        name=config.name,
-        type=CatalogType(config.type.value),
-        warehouse=config.warehouse,
-        uri=config.uri,
-        properties=config.properties,
-    )
 
 
 def make_source(config: PipelineConfig, spark: SparkSession, clock: Clock) -> CloudFeed | SinklessFeed:
@@ -150,6 +172,9 @@ def make_source(config: PipelineConfig, spark: SparkSession, clock: Clock) -> Cl
             # Who names no `schema_from` and pins all columns wants no questions asked beside the feed's own statement.
             describe_pinned=bool(source.schema_from),
             profile=partial(_profile, spark, location, settings.options),
+            table_of=partial(
+                table_of, is_named=partial(names_family, config.tables), is_wanted=partial(wants, config.tables)
+            ),
         )
 
     if source.sinkless:

@@ -1,6 +1,7 @@
 """Commits windows behind the reader's back: n+1 is read and written while n commits.
 
-    reader --submit(window n+1)--> [ window n ] --> each table its own chain of epochs, tables side by side
+    reader --submit(window n+1)--> [ window n ] --> each table its own chain of epochs, tables side by side;
+                                                    or one chain of groups: an epoch of all tables in one commit
               blocks when full            |
               raises what failed <--------+   after a failure nothing later is committed
 
@@ -17,13 +18,15 @@ from threading import Semaphore
 
 from frazil.coordinator.publish import Intent
 
-Chain = Sequence[Intent]
+Group = tuple[Intent, ...]
+"""What one commit publishes: one epoch of one table, or of several."""
+Chain = Sequence[Group]
 TABLES_AT_ONCE = 8
 
 
 class CommitLine:
-    def __init__(self, publish: Callable[[Intent], None], windows_in_flight: int) -> None:
-        """`publish` raises if the epoch is not published; then the rest of its chain and of the line is dropped."""
+    def __init__(self, publish: Callable[[Group], None], windows_in_flight: int) -> None:
+        """`publish` raises if the group is not published; then the rest of its chain and of the line is dropped."""
         self._publish = publish
         self._room = Semaphore(windows_in_flight)
         self._line = ThreadPoolExecutor(1, thread_name_prefix="commit-line")
@@ -71,5 +74,5 @@ class CommitLine:
             self._room.release()
 
     def _commit_chain(self, chain: Chain) -> None:
-        for intent in chain:
-            self._publish(intent)
+        for group in chain:
+            self._publish(group)

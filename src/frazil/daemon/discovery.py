@@ -10,29 +10,31 @@ What the ledgers tell spares a look at the whole source.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from frazil import errors
 from frazil.clock import Clock
 from frazil.config.model import PipelineConfig
-from frazil.config.routing import Route, is_pattern, matches, route, target_of
+from frazil.config.routing import Route, is_pattern, matches, route, target_of, volume_of
 from frazil.config.tables import TableEntry
 from frazil.coordinator.admission import Coordinator
 from frazil.coordinator.recovery import Start, newest_generation, source_table, start
 from frazil.daemon.modes import check_mode
-from frazil.daemon.tables import Origin, RunningTable, roles_of
-from frazil.lake.tables import Tables
-from frazil.model.names import TableName
+from frazil.daemon.tables import KeepsTables, Origin, RunningTable, roles_of
+from frazil.model.ledger import TableHead
+from frazil.model.names import JobId, TableName
 from frazil.model.ports import Lake, Source
 from frazil.observability.logs import Log
 
 _log = Log("frazil.pipeline")
+_LEDGER = re.compile(r"frazil\.(.+)\.ledger")
 
 
 class Discovery:
     """The tables of one run. `targets` are all of them, `mirrors` one for each source table."""
 
-    def __init__(self, config: PipelineConfig, source: Source, lake: Lake, tables: Tables, clock: Clock) -> None:
+    def __init__(self, config: PipelineConfig, source: Source, lake: Lake, tables: KeepsTables, clock: Clock) -> None:
         self._config = config
         self._source = source
         self._lake = lake
@@ -95,6 +97,7 @@ class Discovery:
             return
         table.loaded = self._tables.load(name)
         head = self._lake.head(name)
+        check_owner(head, name, self._config.job)
         table.empty = head.snapshot_id is None
         match start(head, name, coordinator):
             case Start(frontier, entry):
@@ -110,7 +113,8 @@ class Discovery:
         if not self._tables.exists(target):
             return None
         source = source_table(self._lake.head(target), self._config.job)
-        return Route(source, entry, target) if source and matches(entry.source, source) else None
+        taken = Route(source, entry, target, volume_of(self._config, entry))
+        return taken if source and matches(entry.source, source) else None
 
     def _take_offered(self) -> None:
         for taken in route(self._config, [table.name for table in self._source.tables()]):
@@ -130,3 +134,16 @@ class Discovery:
             targets = [RunningTable(origin, role) for role in roles_of(taken, self._config)]
         self._by_source[taken.source] = targets
         _log.info("table", source=taken.source, table=taken.target.text)
+
+
+def check_owner(head: TableHead, table: TableName, job: JobId) -> None:
+    """Raises ConfigError if another pipeline publishes to the table: each would take the other's rows for its own."""
+    owners = {name: match[1] for name in head.properties if (match := _LEDGER.fullmatch(name)) and match[1] != job.text}
+    for name, owner in owners.items():
+        raise errors.ConfigError(
+            f"{table} belongs to the pipeline {owner}, and {job} would publish to it too",
+            hint=f"Give one of the two another target. If {owner} is gone for good: ALTER TABLE {table} UNSET "
+            f"TBLPROPERTIES ('{name}'), then start {job}; it loads the table from the start of its source.",
+            table=table.text,
+            pipeline=owner,
+        )

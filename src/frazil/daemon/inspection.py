@@ -15,6 +15,7 @@ from frazil.config.tables import TableEntry
 from frazil.coordinator.fence import take_fence
 from frazil.coordinator.frontier import At, Fresh, RolledBack, read_frontier
 from frazil.coordinator.recovery import newest_generation, rewind_plan, source_table
+from frazil.daemon.modes import check_parts
 from frazil.daemon.pipeline import Parts
 from frazil.daemon.results import (
     CheckedColumn,
@@ -33,6 +34,7 @@ from frazil.lake.tables import LoadedTable
 from frazil.model.columns import TableShape
 from frazil.model.commit import Accepted, CommitPlan
 from frazil.model.names import BadName, TableName
+from frazil.model.parts import UNNAMED, families
 from frazil.model.position import Position, is_before
 from frazil.model.state import TableState
 from frazil.model.write import Role
@@ -231,6 +233,7 @@ def _checked(parts: Parts, taken: Route) -> tuple[CheckedTable, TableShape | Non
     action = TableAction.EXISTS if exists else TableAction.CREATE
     if loaded is not None:
         action, notes = _evolution(parts, taken, shape, loaded)
+    notes += _parts(taken, shape)
     columns = tuple(CheckedColumn(c.name, str(c.type), c.source_type, c.origin) for c in shape.columns)
     checked = CheckedTable(
         source=taken.source,
@@ -242,6 +245,18 @@ def _checked(parts: Parts, taken: Route) -> tuple[CheckedTable, TableShape | Non
         notes=tuple(notes),
     )
     return checked, shape
+
+
+def _parts(taken: Route, shape: TableShape) -> list[str]:
+    """What there is to say of a table whose rows come in parts."""
+    known = [family for family in families(shape) if family != UNNAMED]
+    if not known:
+        return []
+    try:
+        check_parts(taken.source, taken.entry, shape)
+    except errors.ConfigError as error:
+        return [f"problem: {error}", f"to solve it: {error.hint}"]
+    return [f"put together of the column families {', '.join(known)}"]
 
 
 def _evolution(parts: Parts, taken: Route, shape: TableShape, loaded: LoadedTable) -> tuple[TableAction, list[str]]:

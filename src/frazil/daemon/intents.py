@@ -1,7 +1,8 @@
 """What a written window means for each of its tables: the epochs to publish, each following the one before.
 
     WrittenWindow --> companions' chains   committed first
-                  `-> mirrors' chains      committed when all of those are
+                  `-> mirrors' chains      committed when all of those are: each table its own,
+                                           or `together`, one chain in which each group is an epoch of all tables
 
 The order is what makes a mirror's frontier speak for its companions, see `tables`. An epoch that a companion publishes
 its mirror publishes too, if need be empty: so whatever is in quarantine lies behind the mirror's frontier, and can be
@@ -18,6 +19,7 @@ from frazil.clock import Clock
 from frazil.config.model import PipelineConfig
 from frazil.coordinator.admission import Coordinator
 from frazil.coordinator.publish import Intent, make_intent
+from frazil.daemon.committing import Chain
 from frazil.daemon.tables import RunningTable
 from frazil.daemon.windows import Targets, WrittenWindow
 from frazil.epochs.progress import chain, epochs_to_publish, heartbeat_due
@@ -25,8 +27,6 @@ from frazil.model.epoch import Frontier
 from frazil.model.ports import Source
 from frazil.model.position import Position
 from frazil.model.write import DeleteMode
-
-Chain = list[Intent]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +38,11 @@ class Chains:
 
 
 class IntentMaker:
-    def __init__(self, config: PipelineConfig, source: Source, clock: Clock) -> None:
+    def __init__(self, config: PipelineConfig, source: Source, clock: Clock, together: bool = False) -> None:
         self._config = config
         self._source = source
         self._clock = clock
+        self._together = together
 
     def chains(self, coordinator: Coordinator, written: WrittenWindow, concerned: Sequence[Targets]) -> Chains:
         """The epochs of these tables; each counts as in flight from now on."""
@@ -53,11 +54,11 @@ class IntentMaker:
                 beside |= {intent.upper for intent in made if intent.plan.files}
                 first.append(made)
             then.append(self._chain(coordinator, written, mirror, beside))
-        return Chains(first=tuple(made for made in first if made), then=tuple(made for made in then if made))
+        return Chains(first=_apart(first), then=_together(then) if self._together else _apart(then))
 
     def _chain(
         self, coordinator: Coordinator, written: WrittenWindow, table: RunningTable, beside: Collection[Position]
-    ) -> Chain:
+    ) -> list[Intent]:
         own, window = written.found(table.index), written.window
         files = written.files(table.target)
         interval = timedelta(seconds=self._config.heartbeat)
@@ -84,3 +85,15 @@ class IntentMaker:
             table.hand_over(frontier)
         table.read_through(window.upper, any(report.holds_changes for report in own))
         return intents
+
+
+def _apart(chains: Sequence[Sequence[Intent]]) -> tuple[Chain, ...]:
+    return tuple(tuple((intent,) for intent in made) for made in chains if made)
+
+
+def _together(chains: Sequence[Sequence[Intent]]) -> tuple[Chain, ...]:
+    """One chain: the epochs in order, each with all the tables that it changes."""
+    groups: dict[Position, list[Intent]] = {}
+    for intent in sorted((intent for made in chains for intent in made), key=lambda intent: intent.upper.order):
+        groups.setdefault(intent.upper, []).append(intent)
+    return (tuple(tuple(group) for group in groups.values()),) if groups else ()

@@ -29,9 +29,10 @@ from frazil.model.write import ParquetSettings
 from frazil.workers.lookup import tally
 from frazil.workers.lookup.cache import process_cache
 from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.lookup.locate import LookupCounts, Roads, SearchedTable, TableLocator
+from frazil.workers.lookup.locate import LookupCounts, Roads, TableLocator
 from frazil.workers.lookup.plan import Road
 from frazil.workers.lookup.spark import SparkRoads
+from frazil.workers.lookup.tables import SearchedTable
 from frazil.workers.lookup.tally import IndexTally
 
 NAME_MAPPING = "schema.name-mapping.default"
@@ -105,6 +106,10 @@ class Locators:
             parquet=self._settings.parquet,
             storage=loaded.storage,
             name_mapping=loaded.properties.get(NAME_MAPPING),
+            schema=loaded.schema,
+            spec=loaded.spec,
+            sort=loaded.sort,
+            sort_order_id=loaded.sort_order_id,
         )
 
     def make(self, table: SearchedTable, counts: LookupCounts) -> TableLocator:

@@ -3,12 +3,18 @@
 equality <-> vectors        yes: both mean one row for a key
 mirror   --> append-only    yes: log rows begin here, older rows have no `_op`
 append-only --> mirror      no: a log holds many rows for a key, and nobody could tell which of them is the row
+
+A table whose rows come in parts (column families) is a mirror by vectors and nothing else: only a lookup can fill what
+a change leaves out.
 """
 
 from __future__ import annotations
 
+from frazil.config.tables import TableEntry
 from frazil.daemon.tables import RunningTable
 from frazil.errors import ConfigError
+from frazil.model.columns import TableShape
+from frazil.model.parts import UNNAMED, families
 from frazil.model.write import CHANGELOG_OP, CHANGELOG_POSITION, DeleteMode
 
 
@@ -26,3 +32,20 @@ def check_mode(table: RunningTable, is_published: bool) -> None:
             table=table.name,
             mode=mode.value,
         )
+
+
+def check_parts(source: str, entry: TableEntry, shape: TableShape) -> None:
+    """Raises ConfigError for a table that is put together of column families in a mode that cannot do it."""
+    known = [family for family in families(shape) if family != UNNAMED]
+    if not known or (entry.deletes is DeleteMode.VECTORS and not entry.changelog):
+        return
+    mode = "a changelog" if entry.changelog else f"`deletes: {entry.deletes}`"
+    own = ", ".join(f"{source}+{family}" for family in known)
+    raise ConfigError(
+        f"{source} has the column families {', '.join(known)}, and {mode} cannot put its rows together: a change of "
+        "one family says nothing about the others",
+        hint=f"Set `deletes: vectors` without `changelog:` for {source}; or name each family as a table of its own: "
+        f"{own}.",
+        table=source,
+        families=known,
+    )

@@ -12,7 +12,8 @@ Everything in memory here is a guess about the ledger; after any doubt it is thr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Event
 from typing import Protocol
@@ -22,22 +23,22 @@ from frazil.clock import Clock
 from frazil.config.model import OnError, PipelineConfig
 from frazil.coordinator.admission import Coordinator
 from frazil.coordinator.fence import take_fence
-from frazil.coordinator.publish import AlreadyPublished, Intent, Published, Recut, failure, wait_before
-from frazil.coordinator.publisher import Observer, publish
+from frazil.coordinator.publish import AlreadyPublished, Intent, Outcome, Published, Recut, failure, wait_before
+from frazil.coordinator.publisher import Observer, publish, publish_together
 from frazil.daemon.capturing import Capturing, ReadsKeys
-from frazil.daemon.committing import CommitLine
+from frazil.daemon.committing import TABLES_AT_ONCE, CommitLine, Group
 from frazil.daemon.discovery import Discovery
 from frazil.daemon.intents import IntentMaker
 from frazil.daemon.shaping import Shaper
 from frazil.daemon.succession import Succession
-from frazil.daemon.tables import RunningTable
+from frazil.daemon.tables import KeepsTables, RunningTable
 from frazil.daemon.windows import Executors, Targets, WindowWriter, WrittenWindow
 from frazil.epochs.progress import acknowledgeable, plan_window, resume_after
-from frazil.lake.tables import Tables
+from frazil.lake.history import as_of
 from frazil.model.epoch import Window
 from frazil.model.ledger import LedgerEntry
-from frazil.model.names import TableName
-from frazil.model.ports import Arbiter, Lake, Locator, Source, Split
+from frazil.model.names import JobId, TableName
+from frazil.model.ports import Arbiter, Locator, Source, Split, TransactionalLake
 from frazil.model.position import Position, is_before
 from frazil.model.state import TableState
 from frazil.model.write import Role
@@ -62,16 +63,23 @@ class Locators(Protocol):
         """The key index they share."""
 
 
+class RecordsAgreement(Protocol):
+    def record(self, job: JobId, resolved: Position, snapshots: Mapping[TableName, int | None]) -> bool:
+        """Lets readers know that all tables agree at this position, each in this snapshot."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """All that a pipeline is made of; `assemble` is the one place that knows how each is made. `locators` serve
-    `deletes: vectors`, `quarantined` tells what is in quarantine."""
+    `deletes: vectors`, `quarantined` tells what is in quarantine. `together` if all tables of an epoch are one commit;
+    only for a catalog that offers it. With `agreement`, the moments at which all tables agree are recorded, and the
+    source may forget nothing that they do not show."""
 
     config: PipelineConfig
     config_hash: str
     source: Source
-    lake: Lake
-    tables: Tables
+    lake: TransactionalLake
+    tables: KeepsTables
     arbiter: Arbiter
     shaper: Shaper
     executors: Executors
@@ -80,6 +88,8 @@ class Parts:
     clock: Clock
     locators: Locators | None = None
     quarantined: ReadsKeys | None = None
+    together: bool = False
+    agreement: RecordsAgreement | None = None
 
 
 class Run:
@@ -94,6 +104,7 @@ class Run:
         self._succession: Succession | None = None
         self._after: Position | None = None
         self._postponed: tuple[Position, ...] = ()
+        self._agreed: Position | None = None
         if parts.config.on_error is OnError.QUARANTINE and parts.quarantined is None:
             raise AssertionError("a quarantine must be read, or its keys would not capture what follows (H49)")
         self._found = Discovery(parts.config, parts.source, parts.lake, parts.tables, parts.clock)
@@ -105,7 +116,7 @@ class Run:
         self._windows = WindowWriter(
             parts.config, parts.tables, parts.shaper, parts.executors, parts.clock, self._capturing
         )
-        self._intents = IntentMaker(parts.config, parts.source, parts.clock)
+        self._intents = IntentMaker(parts.config, parts.source, parts.clock, parts.together)
         self._line = self._new_line()
 
     @property
@@ -129,6 +140,7 @@ class Run:
                             trouble, epochs = 0, self._epochs
                     elif once:
                         self._line.drain()
+                        self._acknowledge()
                         self._tell()
                         return
                     else:
@@ -264,23 +276,37 @@ class Run:
 
     # publishing, in the threads of the commit line
 
-    def _publish(self, intent: Intent) -> None:
-        table = self._found.target(intent.table)
-        locators = self._parts.locators
-        locator = locators.of(intent.table) if locators is not None and intent.needs_locating else None
-        outcome = publish(intent, self._parts.lake, self._parts.clock, self._parts.observer, locator=locator)
-        match outcome:
-            case Published(snapshot_id, plan):
-                self._landed(table, plan.entry, snapshot_id)
-            case AlreadyPublished(entry):
-                self._landed(table, intent.plan.entry, entry.snapshot_id)
-            case Recut(position):
-                raise _CutAgain(f"{intent.table} is at {position}, not at {intent.lower}")
-        if (error := failure(outcome, intent)) is not None:
-            raise error
+    def _publish(self, group: Group) -> None:
+        parts, locators = self._parts, self._parts.locators
+        searching = {
+            intent.table: locators.of(intent.table)
+            for intent in group
+            if locators is not None and intent.needs_locating
+        }
+        outcomes: Sequence[Outcome]
+        if len(group) == 1:
+            (intent,) = group
+            outcomes = (publish(intent, parts.lake, parts.clock, parts.observer, searching.get(intent.table)),)
+        else:
+            with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
+                outcomes = publish_together(
+                    group, parts.lake, parts.clock, parts.observer, searching, side_by_side=pool.map
+                )
+        # All that landed is noted before anything is raised: a group may have landed in part.
+        for intent, outcome in zip(group, outcomes, strict=True):
+            if isinstance(outcome, Published):
+                self._landed(intent, outcome.plan.entry, outcome.snapshot_id)
+            elif isinstance(outcome, AlreadyPublished):
+                self._landed(intent, intent.plan.entry, outcome.entry.snapshot_id)
+        for intent, outcome in zip(group, outcomes, strict=True):
+            if isinstance(outcome, Recut):
+                raise _CutAgain(f"{intent.table} is at {outcome.position}, not at {intent.lower}")
+            if (error := failure(outcome, intent)) is not None:
+                raise error
         self._tell()
 
-    def _landed(self, table: RunningTable, entry: LedgerEntry, snapshot_id: int | None) -> None:
+    def _landed(self, intent: Intent, entry: LedgerEntry, snapshot_id: int | None) -> None:
+        table = self._found.target(intent.table)
         table.landed(entry, snapshot_id, self._parts.clock.now())
         if table.role is Role.QUARANTINE and self._capturing is not None:
             self._capturing.landed(table, entry)
@@ -288,8 +314,31 @@ class Run:
     def _acknowledge(self) -> None:
         """The mirrors speak for their companions, which are published before them."""
         settled = acknowledgeable(mirror.progress for mirror in self._found.mirrors)
+        if self._parts.agreement is not None:
+            self._agree(self._parts.agreement)
+            settled = settled if not is_before(self._agreed, settled) else self._agreed
         if settled is not None:
             self._parts.source.acknowledge(settled)
+
+    def _agree(self, agreement: RecordsAgreement) -> None:
+        """Looks whether every table shows what was published to it, and records the moment at which all of them agree.
+
+        A commit of several tables may land in part, or be answered and lost: only tables prove what they hold."""
+        resolved, job = self.resolved, self._config.job
+        if resolved is None or not is_before(self._agreed, resolved):
+            return
+        snapshots: dict[TableName, int | None] = {}
+        for mirror in self._found.mirrors:
+            published = mirror.progress.published
+            head = self._parts.lake.head(mirror.target) if published is not None else None
+            newest = None if head is None else head.newest(job)
+            if published is not None and (newest is None or is_before(newest.resolved, published.position)):
+                raise _CutAgain(f"{mirror.name} does not show the epoch up to {published.position} any more")
+            shown = None if head is None else as_of(head, job, resolved)
+            snapshots[mirror.target] = None if shown is None else shown.snapshot_id
+        if not agreement.record(job, resolved, snapshots):
+            _log.warning("the moment at which all tables agree was not recorded", resolved=resolved.text)
+        self._agreed = resolved
 
     def _count_quarantined(self, table: RunningTable, rows: int) -> None:
         self._parts.metrics.quarantined(table.route.target.text, rows)

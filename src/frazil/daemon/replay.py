@@ -26,7 +26,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from frazil import errors
-from frazil.config.routing import Route, entry_for, target_of
+from frazil.config.routing import Route, entry_for, target_of, volume_of
 from frazil.coordinator.frontier import At, read_frontier
 from frazil.coordinator.publish import wait_before
 from frazil.daemon.capturing import Order
@@ -44,6 +44,7 @@ from frazil.model.commit import Accepted, Refused, RepairPlan
 from frazil.model.files import FileClosed
 from frazil.model.ledger import TableHead
 from frazil.model.names import TableName, replay_folder
+from frazil.model.parts import parts_of
 from frazil.model.ports import Decoder, Locator, Reader, RepairingLake, RereadsLines
 from frazil.model.position import Position, parse_position
 from frazil.model.write import DeleteMode, EpochTarget, Role, TableTask
@@ -83,7 +84,8 @@ class Replay:
         entry = entry_for(config.tables, source)
         if entry is None:
             raise AssertionError(f"{source} is not a table of the pipeline")
-        taken = Route(source, entry, target_of(entry.target, entry.source, source, config.pipeline))
+        target = target_of(entry.target, entry.source, source, config.pipeline)
+        taken = Route(source, entry, target, volume_of(config, entry))
         self._parts = parts
         self._quarantined = quarantined
         self._lake = lake
@@ -159,21 +161,22 @@ class Replay:
     ) -> _Judged:
         """Which rows can be taken now. A row waits behind any earlier one of its key that cannot."""
         ready = [self._read(row, reader, frontier) for row in rows]
-        ready.sort(key=lambda row: (row.key, row.travel["part"], row.order))
+        ready.sort(key=lambda row: (row.key, row.order, row.travel["part"]))
         clear = [row for row in ready if row.refused is None]
         batch = pa.RecordBatch.from_pylist([dict(row.travel) for row in clear], schema=TRAVEL)
         trial = TargetsWriter(tasks, 0, self._place("trial"), decoder, text_like(frontier), None)
         failed = {clear[at].id: error.message for at, error in bad_rows(batch, trial.tried)}
+        own = {row.id: reason for row in ready if (reason := row.refused or failed.get(row.id))}
+        # Also behind one at the same position: that is another part of the same change.
+        since = {row.key: row.order for row in reversed(ready) if row.id in own}
         good: list[_Row] = []
         bad: list[_Row] = []
-        behind: str | None = None
         for row in ready:
-            reason = row.refused or failed.get(row.id) or (q.WAITS if row.key == behind else None)
-            if reason is None:
-                good.append(row)
+            waits = row.key in since and row.order >= since[row.key]
+            if waits:
+                bad.append(replace(row, refused=own.get(row.id, q.WAITS)))
             else:
-                behind = row.key
-                bad.append(replace(row, refused=reason))
+                good.append(row)
         return _Judged(good, bad)
 
     def _read(self, row: Mapping[str, Any], reader: Reader, frontier: Position) -> _Row:
@@ -316,7 +319,8 @@ class Replay:
         if mode is DeleteMode.VECTORS and self._locator(target.target) is None:
             mode = DeleteMode.EQUALITY
         epoch = EpochTarget(through, UUID(int=0), loaded.data_location)
-        return loaded.task(shape.key, mode, (epoch,), role=target.role)
+        task = loaded.task(shape.key, mode, (epoch,), role=target.role)
+        return replace(task, parts=parts_of(shape)) if target.is_mirror else task
 
     def _epoch(self, table: TableName, number: UUID, through: Position) -> EpochTarget:
         loaded = self._loaded(table)

@@ -14,15 +14,19 @@ switched off for a while, goes on from there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Lock
+from typing import Protocol
 
 from frazil.config.model import OnError, PipelineConfig
 from frazil.config.routing import Route
 from frazil.epochs.progress import Progress
+from frazil.lake.changes import SchemaChange
+from frazil.lake.partitioning import LayoutChange
 from frazil.lake.tables import LoadedTable
-from frazil.model.columns import TableShape
+from frazil.model.columns import Column, TableShape
 from frazil.model.epoch import Frontier
 from frazil.model.ledger import LedgerEntry
 from frazil.model.names import TableName
@@ -30,6 +34,16 @@ from frazil.model.position import Position, is_before
 from frazil.model.quarantine import SHAPE as QUARANTINE_SHAPE
 from frazil.model.state import TableState
 from frazil.model.write import DeleteMode, Role, TableOptions
+
+
+class KeepsTables(Protocol):
+    """What a pipeline needs of the catalogs its tables are in; see `frazil.lake.tables.Tables`."""
+
+    def exists(self, table: TableName) -> bool: ...
+    def load(self, table: TableName) -> LoadedTable: ...
+    def ensure(self, table: TableName, shape: TableShape, options: TableOptions) -> LoadedTable: ...
+    def plan(self, table: TableName, columns: Sequence[Column], options: TableOptions) -> SchemaChange: ...
+    def plan_layout(self, table: TableName, options: TableOptions) -> LayoutChange: ...
 
 
 @dataclass
@@ -93,11 +107,12 @@ class RunningTable:
     @property
     def options(self) -> TableOptions:
         """What creates and evolves the target. A companion is neither partitioned nor sorted."""
-        own = self.route.entry.options
+        own, volume = self.route.entry.options, self.route.volume
+        place = None if volume is None else volume.table_location(self.target.namespace, self.target.name)
         if self.is_mirror:
-            return own
+            return replace(own, location=own.location or place)
         mode = DeleteMode.APPEND_ONLY if self.role is Role.CHANGELOG else DeleteMode.EQUALITY
-        return replace(own, mode=mode, partition=(), sort=(), location=None)
+        return replace(own, mode=mode, partition=(), sort=(), location=place)
 
     @property
     def columns(self) -> TableShape | None:
@@ -151,6 +166,14 @@ class RunningTable:
 def companion(target: TableName, role: Role) -> TableName:
     """`shop.orders` and `shop.orders__changelog`."""
     return target if role is Role.MIRROR else replace(target, name=f"{target.name}__{role}")
+
+
+def companion_of(table: TableName) -> TableName:
+    """`shop.orders`, of itself and of `shop.orders__changelog`."""
+    for role in (Role.CHANGELOG, Role.QUARANTINE):
+        if table.name.endswith(f"__{role}"):
+            return replace(table, name=table.name.removesuffix(f"__{role}"))
+    return table
 
 
 def roles_of(taken: Route, config: PipelineConfig) -> tuple[Role, ...]:

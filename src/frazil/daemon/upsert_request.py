@@ -30,7 +30,7 @@ from frazil.config.model import CatalogConfig
 from frazil.config.problems import explain
 from frazil.config.secrets import mask_text
 from frazil.config.sink_url import parse_sink_url
-from frazil.daemon.assemble import catalog_settings
+from frazil.daemon.places import catalog_settings
 from frazil.errors import ConfigError
 from frazil.lake.catalogs import CatalogSettings
 from frazil.model.columns import (

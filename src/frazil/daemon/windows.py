@@ -11,7 +11,7 @@ A target takes what lies beyond its own frontier, so the job reads from the one 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from frazil import errors
@@ -20,15 +20,16 @@ from frazil.config.model import PipelineConfig
 from frazil.coordinator.admission import Coordinator
 from frazil.coordinator.buffer import EpochBuffer
 from frazil.daemon.capturing import Capturing
+from frazil.daemon.modes import check_parts
 from frazil.daemon.shaping import Shaper, lesson_of
-from frazil.daemon.tables import RunningTable
+from frazil.daemon.tables import KeepsTables, RunningTable
 from frazil.epochs.cut import cut_of
-from frazil.lake.tables import Tables
 from frazil.model.change import CaptureReport, Report, SplitReport
 from frazil.model.columns import TableShape
 from frazil.model.epoch import Window
 from frazil.model.files import FileClosed, Message
 from frazil.model.names import TableName, batch_id, epoch_prefix
+from frazil.model.parts import parts_of
 from frazil.model.ports import Cut, Decoder, Reader, Split
 from frazil.model.position import Position
 from frazil.model.write import EpochTarget, Role, TableTask, WriteJob
@@ -88,7 +89,7 @@ class WindowWriter:
     def __init__(
         self,
         config: PipelineConfig,
-        tables: Tables,
+        tables: KeepsTables,
         shaper: Shaper,
         executors: Executors,
         clock: Clock,
@@ -180,6 +181,7 @@ class WindowWriter:
         origin = targets[-1].origin
         if shape is None or shape == origin.shape:
             return
+        check_parts(targets[-1].source, targets[-1].route.entry, shape)
         for table in targets:
             if table.role is not Role.QUARANTINE:
                 table.loaded = self._tables.ensure(table.target, shape, table.options)
@@ -193,7 +195,7 @@ class WindowWriter:
             raise AssertionError(f"{table.name} is written before it has a shape")
         lower = table.progress.takes_after
         deletes = table.role is not Role.QUARANTINE
-        return loaded.task(
+        task = loaded.task(
             shape.key,
             options.mode,
             index=table.index,
@@ -209,6 +211,7 @@ class WindowWriter:
                 for place, upper in enumerate(window.uppers)
             ),
         )
+        return replace(task, parts=parts_of(shape)) if table.is_mirror else task
 
 
 def furthest_back(targets: Targets) -> Position | None:

@@ -1,18 +1,12 @@
-"""Catalogs: what the configuration says, as Spark's settings and as an iceberg-java Catalog.
+"""Catalogs of a session: made ready, told to Spark SQL, and opened as iceberg-java Catalogs.
 
-    CatalogSettings --settle--> memory becomes a builtin catalog in a temporary directory
+    CatalogSettings --settle--> directories made; memory becomes a builtin catalog in a temporary directory
           |
           +-- iceberg_properties --+--> spark_conf:   spark.sql.catalog.<name>.*
                                    +--> open_catalog: CatalogUtil.buildIcebergCatalog, once per session
 
-| type    | is                                                                                              |
-|---------|-------------------------------------------------------------------------------------------------|
-| builtin | JdbcCatalog, schema V1, on SQLite: `<warehouse>/catalog.db`; PyIceberg's SqlCatalog opens it too |
-| memory  | builtin in a temporary directory that is removed at exit                                        |
-| hadoop  | HadoopCatalog: one writer process, or HDFS                                                      |
-| rest    | any server that speaks Iceberg's REST protocol                                                  |
-
-The catalog's name is also the name inside the SQLite file, so that every reader finds the tables under one name.
+Properties that start with `hadoop.` are laid over the session's Hadoop settings, as Spark does it for its own.
+The catalog's name is also the name inside a database, so that every reader finds the tables under one name.
 """
 
 from __future__ import annotations
@@ -23,82 +17,30 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from pyspark.sql import SparkSession
 
-from frazil.errors import CatalogRefused, ConfigError
+from frazil.errors import CatalogRefused, FrazilError
+from frazil.lake.catalog_settings import CatalogSettings as CatalogSettings
+from frazil.lake.catalog_settings import CatalogType as CatalogType
+from frazil.lake.catalog_settings import iceberg_properties as iceberg_properties
+from frazil.lake.catalog_settings import is_remote, local_path
+from frazil.lake.catalog_settings import without_credentials as without_credentials
 from frazil.lake.failures import JAVA_ERRORS, as_error, failure_of
+from frazil.lake.jars import jars_of
+from frazil.lake.tls import install
 from frazil.model.names import TableName
 
-DEFAULT_NAME = "frazil"
-_BUSY_TIMEOUT_MS = 60_000
-_REMOTE = ("s3", "s3a", "gs", "abfs", "abfss", "hdfs", "wasbs", "http", "https")
 _SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
-
-
-class CatalogType(StrEnum):
-    BUILTIN = "builtin"
-    HADOOP = "hadoop"
-    MEMORY = "memory"
-    REST = "rest"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogSettings:
-    """One configured catalog. `properties` go to Iceberg untouched and win over everything derived here.
-
-    `uri` is the endpoint of a REST server; for builtin, the SQLite file if it lies outside the warehouse.
-    """
-
-    name: str = DEFAULT_NAME
-    type: CatalogType = CatalogType.BUILTIN
-    warehouse: str | None = None
-    uri: str | None = field(default=None, repr=False)
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        if not self.name.replace("_", "").isalnum():
-            raise ConfigError(
-                f"catalog name {self.name!r} must consist of letters, digits and '_'", hint="rename the catalog"
-            )
-        if self.type is CatalogType.REST and not self.uri:
-            raise ConfigError(
-                f"catalog {self.name}: type rest needs a uri", hint="set catalog.uri to the REST endpoint"
-            )
-        if self.type in (CatalogType.BUILTIN, CatalogType.HADOOP) and not self.warehouse:
-            raise ConfigError(
-                f"catalog {self.name}: type {self.type} needs a warehouse",
-                hint="set catalog.warehouse to a directory, e.g. ./warehouse",
-            )
-        if self.type is CatalogType.BUILTIN and not self.uri and _is_remote(self.warehouse):
-            raise ConfigError(
-                f"catalog {self.name}: the warehouse {self.warehouse} is remote, and SQLite needs a local file",
-                hint="set catalog.uri to the path of a local catalog.db, or use a rest catalog",
-            )
-
-    @property
-    def endpoint(self) -> str:
-        """Where the catalog is, to be shown to people: without user names, passwords or tokens."""
-        match self.type:
-            case CatalogType.REST:
-                return without_credentials(self.uri or "")
-            case CatalogType.BUILTIN:
-                return str(self.database)
-            case CatalogType.HADOOP:
-                return without_credentials(str(self.warehouse))
-            case CatalogType.MEMORY:
-                return "memory"
-
-    @property
-    def database(self) -> Path:
-        """The SQLite file of a builtin catalog."""
-        if self.uri:
-            return Path(self.uri.removeprefix("jdbc:").removeprefix("sqlite:///").removeprefix("sqlite:")).absolute()
-        return Path(_local_path(self.warehouse or "")) / "catalog.db"
+_HADOOP = "hadoop."
+_DRIVERS = {
+    "jdbc:sqlite:": "org.sqlite.JDBC",
+    "jdbc:postgresql:": "org.postgresql.Driver",
+    "jdbc:mysql:": "com.mysql.cj.jdbc.Driver",
+    "jdbc:mariadb:": "org.mariadb.jdbc.Driver",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,32 +67,7 @@ class Catalog:
         return self.iceberg.catalog.TableIdentifier.of(self.namespace(table.namespace), table.name)
 
     def java_map(self, entries: Mapping[str, str]) -> Any:
-        result = self.spark._jvm.java.util.HashMap()
-        for key, value in entries.items():
-            result.put(key, value)
-        return result
-
-
-def iceberg_properties(settings: CatalogSettings) -> dict[str, str]:
-    """What iceberg-java is told. A memory catalog must be settled first."""
-    match settings.type:
-        case CatalogType.BUILTIN:
-            derived = {
-                "type": "jdbc",
-                "uri": f"jdbc:sqlite:{settings.database}",
-                "jdbc.schema-version": "V1",
-                "jdbc.busy_timeout": str(_BUSY_TIMEOUT_MS),
-                "warehouse": _local_path(settings.warehouse or ""),
-            }
-        case CatalogType.HADOOP:
-            derived = {"type": "hadoop", "warehouse": _local_path(settings.warehouse or "")}
-        case CatalogType.REST:
-            derived = {"type": "rest", "uri": settings.uri or ""}
-            if settings.warehouse:
-                derived["warehouse"] = settings.warehouse
-        case CatalogType.MEMORY:
-            raise AssertionError("a memory catalog has no properties before it is settled")
-    return {**derived, **settings.properties}
+        return _java_map(self.spark, entries)
 
 
 def spark_conf(settings: CatalogSettings) -> dict[str, str]:
@@ -173,10 +90,10 @@ def settle(settings: CatalogSettings) -> CatalogSettings:
             return replace(settings, type=CatalogType.BUILTIN, warehouse=_temporary_warehouse(settings.name), uri=None)
         case CatalogType.BUILTIN:
             _ensure_writable(settings.database.parent, settings)
-            if not _is_remote(settings.warehouse):
-                _ensure_writable(Path(_local_path(settings.warehouse or "")), settings)
-        case CatalogType.HADOOP if not _is_remote(settings.warehouse):
-            _ensure_writable(Path(_local_path(settings.warehouse or "")), settings)
+            if not is_remote(settings.warehouse):
+                _ensure_writable(Path(local_path(settings.warehouse or "")), settings)
+        case CatalogType.HADOOP if not is_remote(settings.warehouse):
+            _ensure_writable(Path(local_path(settings.warehouse or "")), settings)
         case _:
             pass
     return settings
@@ -192,26 +109,48 @@ def open_catalog(spark: SparkSession, settings: CatalogSettings) -> Catalog:
     key = spark.sparkContext.applicationId, settings.name, json.dumps(properties, sort_keys=True)
     if key in _open:
         return _open[key]
-    jvm = spark._jvm
-    java_properties = jvm.java.util.HashMap()
-    for name, value in properties.items():
-        java_properties.put(name, value)
+    if settings.tls is not None:
+        install(spark, settings.tls)
     try:
-        java = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
-            settings.name, java_properties, spark.sparkContext._jsc.hadoopConfiguration()
+        _load_driver(spark, properties.get("uri", ""))
+        java = spark._jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
+            settings.name, _java_map(spark, properties), _hadoop_conf(spark, properties)
         )
     except JAVA_ERRORS as error:
-        raise as_error(failure_of(error, properties), "open the catalog", settings.endpoint) from None
+        failure = failure_of(error, properties)
+        missing = [jar.coordinate for jar in jars_of([settings])]
+        raise as_error(failure, "open the catalog", settings.endpoint, who=settings.identity, jars=missing) from None
     _open[key] = Catalog(spark, settings, java)
     return _open[key]
 
 
-def without_credentials(uri: str) -> str:
-    """A URI as it may be shown: no user, no password, no query."""
-    parts = urlsplit(uri)
-    if not parts.netloc:
-        return uri
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+def catalog_error(catalog: Catalog, error: BaseException, doing: str, table: str | None = None) -> FrazilError:
+    """A Java exception as an error that says what failed, against which endpoint, as whom, and what to do."""
+    failure = failure_of(error, iceberg_properties(catalog.settings))
+    return as_error(failure, doing, catalog.settings.endpoint, table, who=catalog.settings.identity)
+
+
+def _java_map(spark: SparkSession, entries: Mapping[str, str]) -> Any:
+    result = spark._jvm.java.util.HashMap()
+    for key, value in entries.items():
+        result.put(key, value)
+    return result
+
+
+def _hadoop_conf(spark: SparkSession, properties: Mapping[str, str]) -> Any:
+    conf = spark._jvm.org.apache.hadoop.conf.Configuration(spark.sparkContext._jsc.hadoopConfiguration())
+    for key, value in properties.items():
+        if key.startswith(_HADOOP):
+            conf.set(key.removeprefix(_HADOOP), value)
+    return conf
+
+
+def _load_driver(spark: SparkSession, uri: str) -> None:
+    """Java looks for database drivers once, maybe before ours was on the class path."""
+    for prefix, driver in _DRIVERS.items():
+        if uri.startswith(prefix):
+            loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+            spark._jvm.java.lang.Class.forName(driver, True, loader)
 
 
 _open: dict[tuple[str, str, str], Catalog] = {}
@@ -223,20 +162,6 @@ def _temporary_warehouse(name: str) -> str:
         _temporary[name] = tempfile.mkdtemp(prefix=f"frazil-{name}-")
         atexit.register(shutil.rmtree, _temporary[name], ignore_errors=True)
     return _temporary[name]
-
-
-def _is_remote(warehouse: str | None) -> bool:
-    return urlsplit(warehouse or "").scheme in _REMOTE
-
-
-def _local_path(warehouse: str) -> str:
-    """An absolute path for a local directory; anything remote stays as it is written."""
-    if _is_remote(warehouse):
-        return warehouse.rstrip("/")
-    path = warehouse.removeprefix("file:")
-    if path.startswith("//"):
-        path = "/" + path.lstrip("/")
-    return str(Path(path).expanduser().absolute())
 
 
 def _ensure_writable(directory: Path, settings: CatalogSettings) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from frazil.lake.catalogs import Catalog
 from frazil.lake.heads import Base, read_head
 from frazil.lake.live import LiveReader
-from frazil.lake.publish import Publication, publish
+from frazil.lake.publish import Publication, publish, publish_many
 from frazil.lake.tables import LoadedTable, parse_table
 from frazil.model.commit import CommitAnswer, CommitPlan, RepairPlan
 from frazil.model.files import Kind
@@ -48,6 +48,21 @@ class IcebergLake:
 
         return publish(self._catalog, head.base, publication_of(plan), on_landed)
 
+    def commit_many(self, commits: Sequence[tuple[TableName, TableHead, CommitPlan]]) -> tuple[CommitAnswer, ...]:
+        """Several tables in one request, each on exactly its head; never retries by itself. Only for a catalog that
+        declares it."""
+        publications = []
+        for table, head, plan in commits:
+            if not isinstance(head.base, Base):
+                raise TypeError(f"the head of {table} was not read from this lake")
+            publications.append((head.base, publication_of(plan)))
+
+        def on_landed(place: int, snapshot_id: int, sequence_number: int) -> None:
+            _, head, plan = commits[place]
+            self._live.committed(head, plan, snapshot_id, sequence_number)
+
+        return publish_many(self._catalog, publications, on_landed)
+
     def repair(self, table: TableName, head: TableHead, plan: RepairPlan) -> CommitAnswer:
         """As `commit`, for a snapshot that is no epoch."""
         if not isinstance(head.base, Base):
@@ -58,7 +73,7 @@ class IcebergLake:
         """The table's schema, specs and version at exactly this head; nothing is read. Raises ConfigError."""
         if not isinstance(head.base, Base):
             raise TypeError(f"the head of {table} was not read from this lake")
-        return parse_table(table, head.base.document)
+        return parse_table(table, head.base.document, head.base.storage)
 
     def live(self, table: TableName, head: TableHead, bounds_of: Sequence[int] = ()) -> LiveFiles:
         """The data files and deletes of exactly this head. What did not change since the last call, or was committed
@@ -70,7 +85,7 @@ def repair_of(plan: RepairPlan) -> Publication:
     """What a repair means for the table. Pure."""
     return Publication(
         data_files=[file.manifest_json() for file in plan.files if file.kind is Kind.DATA],
-        delete_files=[file.manifest_json() for file in plan.files if file.kind is not Kind.DATA],
+        delete_files=[file.manifest_json() for file in plan.files if file.kind.deletes],
         removed_deletes=[delete.entry for delete in plan.removed_deletes],
         must_exist=plan.must_exist,
         summary=plan.summary,

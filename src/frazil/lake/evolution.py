@@ -223,7 +223,10 @@ def _memory(
     for place in settled:
         column = place.column
         if column.origin != _TABLE:
-            memory[column.name] = Remembered(column.identity, column.carried_as)
+            memory[column.name] = Remembered(column.identity, column.carried_as, family=column.family)
+        elif column.family is not None:
+            own = memory.get(column.name, Remembered(None, column.carried_as))
+            memory[column.name] = replace(own, family=column.family)
         if place.retires is not None:
             old = known.get(place.retires.id, Remembered())
             memory[place.retires.name] = Remembered(None, old.names(place.retires.name), retired=True)

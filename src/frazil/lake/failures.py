@@ -11,14 +11,14 @@ The list of classes that prove something is closed. Whatever is not on it proves
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors.exceptions.captured import CapturedException
 
-from frazil.errors import CatalogRefused, CatalogUnavailable, FrazilError, TableChanged
+from frazil.errors import CatalogRefused, CatalogUnavailable, ConfigError, FrazilError, TableChanged
 from frazil.model.commit import CommitAnswer, Conflicted, Refused, Unknown
 
 # PySpark turns some Java exceptions into its own; a connection that breaks shows as any of the others.
@@ -34,17 +34,20 @@ FORBIDDEN = _EXCEPTIONS + "ForbiddenException"
 NOT_AUTHORIZED = _EXCEPTIONS + "NotAuthorizedException"
 BAD_REQUEST = _EXCEPTIONS + "BadRequestException"
 UNSUPPORTED = "java.lang.UnsupportedOperationException"
+NO_BUCKET = "software.amazon.awssdk.services.s3.model.NoSuchBucketException"
+NO_JSON = "org.apache.iceberg.shaded.com.fasterxml.jackson.core.JsonProcessingException"
+_MISSING_CLASS = ("java.lang.NoClassDefFoundError", "java.lang.ClassNotFoundException")
 LOST_JVM = "lost connection to the JVM"
 
 _REFUSALS = {
     NO_SUCH_TABLE: "the table is gone: restore it, or use `frazil resync` to load it anew",
     FORBIDDEN: "grant the catalog's credential the right to commit to this table",
-    NOT_AUTHORIZED: "the catalog does not accept the credential: renew it in catalog.properties",
+    NOT_AUTHORIZED: "the catalog does not accept the credential: renew it under catalog.auth or in catalog.properties",
 }
 _IO_ERROR = "java.io.IOException"
-_SECRET_WORDS = ("token", "secret", "password", "credential", "key", "signature")
+_SECRET_WORDS = ("token", "secret", "password", "credential", "key", "signature", "header.", "sas")
+_NO_SECRETS = ("true", "false", "vended-credentials", "remote-signing")
 _SHORTEST_SECRET = 4
-_NOT_WRITABLE = ("readonly", "read-only", "permission denied", "mkdirs failed", "sqlite_cantopen")
 _MASK = "****"
 
 
@@ -66,8 +69,105 @@ class Failure:
     def caused_by(self, *names: str) -> bool:
         return any(name in self.causes for name in names)
 
+    def has(self, *names: str) -> bool:
+        """It is one, or one of its causes is."""
+        return self.is_a(*names) or self.caused_by(*names)
+
     def __str__(self) -> str:
         return f"{self.name}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sign:
+    """By what a failure is recognised (classes of itself or of a cause, or words of its message), and what it means."""
+
+    error: type[FrazilError]
+    hint: str
+    classes: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+
+    def fits(self, failure: Failure) -> bool:
+        text = failure.message.lower()
+        return failure.has(*self.classes) or any(word in text for word in self.words)
+
+
+_SIGNS = (
+    _Sign(
+        CatalogRefused,
+        "create the namespace (CREATE NAMESPACE in Spark SQL, or in the catalog's own console), or grant {who} the "
+        "right to create namespaces",
+        (NO_SUCH_NAMESPACE,),
+    ),
+    _Sign(
+        CatalogRefused,
+        "{endpoint} does not accept the credential of {who}: it is wrong, revoked or has expired; renew it under "
+        "catalog.auth or in catalog.properties",
+        (NOT_AUTHORIZED,),
+        (
+            "password authentication failed",
+            "access denied for user",
+            "invalid_client",
+            "unauthorized_client",
+            "fatal: role ",
+            "(code: 401",
+        ),
+    ),
+    _Sign(
+        CatalogRefused,
+        "{who} is known to {endpoint} but not allowed to do this: grant it the rights that docs/catalogs.md lists",
+        (FORBIDDEN,),
+        ("accessdenied", "access denied", "status code: 403", "(code: 403", "is not authorized to perform"),
+    ),
+    _Sign(CatalogRefused, "create the bucket, or correct catalog.warehouse or the volume's location", (NO_BUCKET,)),
+    _Sign(
+        CatalogRefused,
+        "the storage does not accept the access key: check the volume's credentials",
+        (),
+        ("invalidaccesskeyid", "signaturedoesnotmatch", "access key id you provided does not exist"),
+    ),
+    _Sign(
+        ConfigError,
+        "set the region: catalog.region, the volume's region, or AWS_REGION",
+        (),
+        ("unable to load region", "region must be specified", "unable to load a region"),
+    ),
+    _Sign(
+        ConfigError,
+        "no AWS credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or those of the "
+        "volume",
+        (),
+        ("unable to load credentials",),
+    ),
+    _Sign(
+        CatalogRefused,
+        "make {endpoint} and the warehouse writable for this user",
+        (),
+        ("readonly", "read-only", "permission denied", "mkdirs failed", "sqlite_cantopen"),
+    ),
+    _Sign(
+        CatalogUnavailable,
+        "{endpoint} shows a certificate that is not trusted: set catalog.tls.ca to the authority's PEM file",
+        ("javax.net.ssl.SSLHandshakeException",),
+    ),
+    _Sign(
+        CatalogUnavailable,
+        "check that the catalog at {endpoint} runs and is reachable",
+        ("java.net.ConnectException", "java.net.UnknownHostException", "java.net.SocketTimeoutException"),
+    ),
+    _Sign(
+        CatalogRefused,
+        "{endpoint} answers, but not as an Iceberg catalog: check catalog.uri (port and path) and catalog.warehouse",
+        (NO_JSON,),
+        ("(code: 404", "(code: 405", "(code: 301", "(code: 302"),
+    ),
+    _Sign(CatalogRefused, "the catalog does not accept the request: check its settings", (BAD_REQUEST,)),
+    _Sign(
+        ConfigError,
+        "Iceberg does not take the settings of this catalog: correct what the message names, under catalog or in "
+        "catalog.properties",
+        ("java.lang.IllegalArgumentException",),
+    ),
+)
 
 
 def failure_of(error: BaseException, properties: Mapping[str, str] | None = None) -> Failure:
@@ -99,22 +199,28 @@ def commit_answer(failure: Failure) -> CommitAnswer:
     return Unknown(str(failure))
 
 
-def as_error(failure: Failure, doing: str, endpoint: str, table: str | None = None) -> FrazilError:
-    """The error for a question or a definition that failed, saying what, against which endpoint, and what to do."""
+def as_error(
+    failure: Failure,
+    doing: str,
+    endpoint: str,
+    table: str | None = None,
+    *,
+    who: str | None = None,
+    jars: Sequence[str] = (),
+) -> FrazilError:
+    """The error for a question or a definition that failed, saying what, against which endpoint, as whom, and what to
+    do. `jars` are those the catalog needs, for the case that one is missing."""
     what = doing if table is None else f"{doing} {table}"
-    message = f"cannot {what} at {endpoint}: {failure}"
-    facts = {"endpoint": endpoint, "table": table, "java": failure.name}
+    message = f"cannot {what} at {endpoint}{f' as {who}' if who else ''}: {failure}"
+    facts = {"endpoint": endpoint, "table": table, "java": failure.name, "identity": who}
     if failure.is_a(NO_SUCH_TABLE):
         return TableChanged(message, hint=f"the table {table} does not exist (any more): restore it or resync", **facts)
-    if failure.is_a(NO_SUCH_NAMESPACE):
-        return CatalogRefused(message, hint="create the namespace, or let the credential create namespaces", **facts)
-    if failure.is_a(FORBIDDEN, NOT_AUTHORIZED):
-        return CatalogRefused(message, hint="check the credential in catalog.properties and its rights", **facts)
-    text = failure.message.lower()
-    if any(sign in text for sign in _NOT_WRITABLE):
-        return CatalogRefused(message, hint=f"make {endpoint} and the warehouse writable for this user", **facts)
-    if failure.is_a(BAD_REQUEST):
-        return CatalogRefused(message, hint="the catalog does not accept the request: check its settings", **facts)
+    if failure.has(*_MISSING_CLASS):
+        wanted = ", ".join(jars) or "the bundle of its storage: name a volume, or set properties.io-impl"
+        return ConfigError(message, hint=f"the Spark session lacks a jar that this catalog needs: {wanted}", **facts)
+    for sign in _SIGNS:
+        if sign.fits(failure):
+            return sign.error(message, hint=sign.hint.format(endpoint=endpoint, who=who or "this process"), **facts)
     return CatalogUnavailable(message, hint=f"check that the catalog at {endpoint} runs and is reachable", **facts)
 
 
@@ -122,7 +228,7 @@ def secrets_in(properties: Mapping[str, str]) -> tuple[str, ...]:
     """Values that must not be shown, the longest first; a credential id:secret hides its secret as well."""
     found: set[str] = set()
     for key, value in properties.items():
-        if any(word in key.lower() for word in _SECRET_WORDS):
+        if any(word in key.lower() for word in _SECRET_WORDS) and value not in _NO_SECRETS:
             found.update(part for part in (value, value.partition(":")[2]) if len(part) >= _SHORTEST_SECRET)
     return tuple(sorted(found, key=len, reverse=True))
 

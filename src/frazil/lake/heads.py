@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from frazil.errors import CatalogRefused
-from frazil.lake.catalogs import Catalog, iceberg_properties
-from frazil.lake.failures import JAVA_ERRORS, as_error, failure_of
+from frazil.lake.catalogs import Catalog, catalog_error
+from frazil.lake.failures import JAVA_ERRORS
 from frazil.lake.handles import Handles, handles_of, made_once, text
+from frazil.lake.table_storage import storage_of
 from frazil.model.ledger import SnapshotFacts, TableHead
 from frazil.model.names import TableName
 
@@ -25,12 +26,14 @@ _NO_SNAPSHOT = -1
 @dataclass(frozen=True, slots=True)
 class Base:
     """Handles to exactly one state of a table: its Java identifier, the Java Table, and the TableMetadata it had when
-    it was read; `document` is that metadata as the specification's JSON."""
+    it was read; `document` is that metadata as the specification's JSON. `storage` are the properties of the table's
+    file system by Iceberg's names, with credentials as fresh as the head; empty if the table is local."""
 
     identifier: Any
     table: Any
     metadata: Any
     document: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    storage: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
 
 def read_head(catalog: Catalog, table: TableName) -> TableHead:
@@ -50,12 +53,11 @@ def read_metadata(catalog: Catalog, table: TableName) -> tuple[Base, Mapping[str
         identifier = made_once(catalog, f"identifier {table}", lambda _: catalog.identifier(table))
         java_table = catalog.java.loadTable(identifier)
         metadata = java_table.operations().current()
-        json_text = text(handles.call(made_once(catalog, "metadata to JSON", _to_json), metadata))
+        document = json.loads(text(handles.call(made_once(catalog, "metadata to JSON", _to_json), metadata)))
+        storage = storage_of(catalog, java_table, document["location"])
     except JAVA_ERRORS as error:
-        failure = failure_of(error, iceberg_properties(catalog.settings))
-        raise as_error(failure, "read the table", catalog.settings.endpoint, table.text) from None
-    document = json.loads(json_text)
-    return Base(identifier, java_table, metadata, document), document
+        raise catalog_error(catalog, error, "read the table", table.text) from None
+    return Base(identifier, java_table, metadata, document, storage), document
 
 
 def parse_head(metadata: Mapping[str, Any], base: Base | None = None) -> TableHead:
@@ -73,8 +75,15 @@ def parse_head(metadata: Mapping[str, Any], base: Base | None = None) -> TableHe
         seen.add(snapshot_id)
         ancestry.append(by_id[snapshot_id])
         snapshot_id = by_id[snapshot_id].parent_id
+    tags = {
+        name: by_id.get(ref["snapshot-id"]) for name, ref in metadata.get("refs", {}).items() if ref["type"] == "tag"
+    }
     return TableHead(
-        uuid=metadata["table-uuid"], ancestry=tuple(ancestry), properties=metadata.get("properties", {}), base=base
+        uuid=metadata["table-uuid"],
+        ancestry=tuple(ancestry),
+        properties=metadata.get("properties", {}),
+        tags={name: snapshot for name, snapshot in tags.items() if snapshot is not None},
+        base=base,
     )
 
 

@@ -18,7 +18,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,13 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from frazil.clock import SystemClock
 from frazil.errors import ConfigError, StorageUnavailable
 from frazil.lake.cache import cache_home
+from frazil.lake.catalog_settings import (
+    DELEGATION_HEADER,
+    CatalogSettings,
+    CatalogType,
+    iceberg_properties,
+    scheme_of,
+)
 
 REPOSITORY_VARIABLE = "FRAZIL_MAVEN_REPOSITORY"
 _IVY_CLASS = "org/apache/ivy/plugins/resolver/IBiblioResolver.class"
@@ -42,23 +49,27 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Coordinate:
-    """A Maven artifact, written group:artifact:version or group:artifact:version:classifier."""
+    """A Maven artifact, written group:artifact:version or group:artifact:version:classifier, then @extension if it is
+    not a jar."""
 
     group: str
     artifact: str
     version: str
     classifier: str = ""
+    extension: str = "jar"
 
     @classmethod
     def parse(cls, text: str) -> Coordinate:
-        parts = text.split(":")
+        named, _, extension = text.partition("@")
+        parts = named.split(":")
         if len(parts) not in (3, 4) or not all(parts):
-            raise ValueError(f"{text!r} is not group:artifact:version[:classifier]")
-        return cls(*parts)
+            raise ValueError(f"{text!r} is not group:artifact:version[:classifier][@extension]")
+        group, artifact, version, classifier = (*parts, "")[:4]
+        return cls(group, artifact, version, classifier, extension or "jar")
 
     @property
     def file_name(self) -> str:
-        return "-".join(filter(None, (self.artifact, self.version, self.classifier))) + ".jar"
+        return "-".join(filter(None, (self.artifact, self.version, self.classifier))) + f".{self.extension}"
 
     @property
     def repository_path(self) -> str:
@@ -79,12 +90,71 @@ ICEBERG = Jar(
     "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
 )
 SQLITE = Jar("org.xerial:sqlite-jdbc:3.53.4.0", "bcb1f51e36f940867e83342f9efbf5968ac44a6bef4d397bb4af7b17b45cd2fb")
+AWS = Jar(
+    "org.apache.iceberg:iceberg-aws-bundle:1.12.0", "dd7e49ffa4ac9b215bed846581991259e3aec9bb2fa08d6cec029c46cd66d957"
+)
+GCP = Jar(
+    "org.apache.iceberg:iceberg-gcp-bundle:1.11.0", "d9248fc76d94d232e153bf760631229cd3b7c6bc3b20f47d4b2caffe011a8a2f"
+)
+AZURE = Jar(
+    "org.apache.iceberg:iceberg-azure-bundle:1.10.0", "f143be94b94bb380e76d1c45ee9a63e143f4a7f813c6aa1ed72f5bfd44f52d05"
+)
+POSTGRESQL = Jar(
+    "org.postgresql:postgresql:42.7.14", "73914527305a40cce504b0d3d90b23caf565136912d607ae8ae7c5895512332c"
+)
+MYSQL = Jar(
+    "com.mysql:mysql-connector-j:9.5.0",
+    "f2ca3dfaf00d4aa311470db7ea3051962944ba0cb60005a2f75467549c39f425",
+)
 NEEDED = (ICEBERG, SQLITE)
+_BY_SCHEME = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), AWS),
+    "gs": GCP,
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), AZURE),
+}
+_BY_PREFIX = {"s3.": AWS, "glue.": AWS, "rest.sign": AWS, "gcs.": GCP, "adls.": AZURE}
+_BY_CLASS = {"org.apache.iceberg.aws.": AWS, "org.apache.iceberg.gcp.": GCP, "org.apache.iceberg.azure.": AZURE}
+_BY_DATABASE = {"jdbc:postgresql:": POSTGRESQL, "jdbc:mysql:": MYSQL}
 
 
-def spark_jars() -> tuple[Path, ...]:
-    """What every session of ours has on its class path."""
-    return tuple(fetch(jar.coordinate, jar.sha256) for jar in NEEDED)
+def spark_jars(catalogs: Sequence[CatalogSettings] = (), further: Sequence[Jar] = ()) -> tuple[Path, ...]:
+    """What a session with these catalogs has on its class path.
+
+    A running session takes no further jars that everything in it would see, so all catalogs are named at its start.
+    """
+    return tuple(fetch(jar.coordinate, jar.sha256) for jar in dict.fromkeys((*NEEDED, *jars_of(catalogs), *further)))
+
+
+def jars_of(catalogs: Sequence[CatalogSettings]) -> tuple[Jar, ...]:
+    """The jars that these catalogs need besides those of every session: of their database, cloud and storage. Pure."""
+    found = [jar for settings in catalogs for jar in _jars_of(settings)]
+    return tuple(dict.fromkeys(found))
+
+
+def _jars_of(settings: CatalogSettings) -> Iterator[Jar]:
+    if settings.type is CatalogType.MEMORY:
+        return
+    properties = iceberg_properties(settings)
+    if settings.type in (CatalogType.GLUE, CatalogType.S3TABLES) or properties.get("rest.auth.type") == "sigv4":
+        yield AWS
+    if properties.get("rest.auth.type") == "google":
+        yield GCP
+    for prefix, jar in _BY_DATABASE.items():
+        if properties.get("uri", "").startswith(prefix):
+            yield jar
+    storage = list(_storage_jars(properties))
+    yield from storage
+    if not storage and properties.get(DELEGATION_HEADER):
+        # Where the tables lie is the server's secret until one is loaded; most often it is S3.
+        yield AWS
+
+
+def _storage_jars(properties: Mapping[str, str]) -> Iterator[Jar]:
+    if jar := _BY_SCHEME.get(scheme_of(properties.get("warehouse"))):
+        yield jar
+    for name, value in properties.items():
+        yield from (jar for prefix, jar in _BY_PREFIX.items() if name.startswith(prefix))
+        yield from (jar for prefix, jar in _BY_CLASS.items() if name == "io-impl" and value.startswith(prefix))
 
 
 def fetch(coordinate: str, sha256: str, cache: Path | None = None) -> Path:

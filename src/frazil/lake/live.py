@@ -21,8 +21,8 @@ from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import Any
 
-from frazil.lake.catalogs import Catalog, iceberg_properties
-from frazil.lake.failures import JAVA_ERRORS, as_error, failure_of
+from frazil.lake.catalogs import Catalog, catalog_error
+from frazil.lake.failures import JAVA_ERRORS
 from frazil.lake.handles import Handles, made_once, text
 from frazil.lake.heads import Base
 from frazil.lake.listing import FILE_PATH_ID, Entry, Listing, advanced, applied, changed, parse_entry, reapplied
@@ -64,9 +64,7 @@ class LiveReader:
         try:
             listing = self._derived(base, head.snapshot_id, key[1], known[0] if known else None)
         except JAVA_ERRORS as error:
-            failure = failure_of(error, iceberg_properties(self._catalog.settings))
-            endpoint = self._catalog.settings.endpoint
-            raise as_error(failure, "read the manifests of", endpoint, table.text) from None
+            raise catalog_error(self._catalog, error, "read the manifests of", table.text) from None
         return self._keep(key, listing, applied(listing))
 
     def committed(self, head: TableHead, plan: CommitPlan, snapshot_id: int, sequence_number: int) -> None:

@@ -4,7 +4,7 @@
       --> newTransaction --its start is another metadata?--> Conflicted, nothing sent
       --> stage the snapshot: AppendFiles, or RowDelta if deletes are added or removed
       --> stage properties, stage the tag on the staged snapshot
-      --> underlyingOps().commit(start, staged), exactly once --> Accepted | Conflicted | Refused | Unknown
+      --> sent (`rest.send`), exactly once --> Accepted | Conflicted | Refused | Unknown
 
 iceberg-java's own commit would retry: after a commit that landed and was answered with a conflict it applies the change
 again or deletes the manifest list that landed. So it only stages, and every retry is a decision of the caller on a head
@@ -30,6 +30,8 @@ from frazil.lake.handover import (
     set_summary,
 )
 from frazil.lake.heads import Base
+from frazil.lake.rest import StagedCommit, send, send_many
+from frazil.lake.table_storage import is_local
 from frazil.model.commit import Accepted, CommitAnswer, Conflicted, Refused
 
 _NO_PROPERTIES: Mapping[str, str] = {}
@@ -67,25 +69,59 @@ def publish(
 ) -> CommitAnswer:
     """Lands on exactly this base or not at all; never retries. `on_landed` is told the id and sequence number of an
     accepted snapshot."""
-    secrets = iceberg_properties(catalog.settings)
+    staged = _staged(catalog, base, publication)
+    if not isinstance(staged, StagedCommit):
+        return staged
+    try:
+        send(catalog, staged)
+    except Exception as error:  # whatever it is, the request may have been sent
+        return commit_answer(failure_of(error, iceberg_properties(catalog.settings)))
+    if on_landed is not None:
+        on_landed(staged.snapshot_id, staged.sequence_number)
+    return Accepted(staged.snapshot_id)
+
+
+def publish_many(
+    catalog: Catalog,
+    publications: Sequence[tuple[Base, Publication]],
+    on_landed: Callable[[int, int, int], None] | None = None,
+) -> tuple[CommitAnswer, ...]:
+    """Several tables in one request, each on exactly its base; never retries. One answer for each, in order.
+
+    If one cannot be staged, nothing is sent, and the others are answered as conflicted. An answer that proves nothing
+    proves nothing of any of them; known servers may also have landed some and refused others. `on_landed` is told the
+    place, the id and the sequence number of each accepted snapshot. Only for catalogs that declare it
+    (`rest.declares_transactions`).
+    """
+    staged = [_staged(catalog, base, publication) for base, publication in publications]
+    ready = [commit for commit in staged if isinstance(commit, StagedCommit)]
+    if len(ready) < len(staged):
+        not_sent = Conflicted("nothing was sent: another table of the same commit cannot be published")
+        return tuple(not_sent if isinstance(commit, StagedCommit) else commit for commit in staged)
+    try:
+        send_many(catalog, ready)
+    except Exception as error:  # whatever it is, the request may have been sent
+        return (commit_answer(failure_of(error, iceberg_properties(catalog.settings))),) * len(ready)
+    if on_landed is not None:
+        for place, commit in enumerate(ready):
+            on_landed(place, commit.snapshot_id, commit.sequence_number)
+    return tuple(Accepted(commit.snapshot_id) for commit in ready)
+
+
+def _staged(catalog: Catalog, base: Base, publication: Publication) -> StagedCommit | CommitAnswer:
+    """Everything but the commit itself, or the answer if it cannot be made. Nothing is sent."""
     try:
         transaction = base.table.newTransaction()
         start = transaction.startMetadata()
         if not start.equals(base.metadata) or _was_recreated(catalog, base):
             return Conflicted("the table has changed since its head was read")
         snapshot_id, sequence_number = _stage(catalog, base, transaction, publication)
-        operations, staged = transaction.underlyingOps(), transaction.currentMetadata()
+        operations, metadata = transaction.underlyingOps(), transaction.currentMetadata()
     except JAVA_ERRORS as error:
-        failure = failure_of(error, secrets)
+        failure = failure_of(error, iceberg_properties(catalog.settings))
         # Nothing was sent yet, so iceberg-java's own no is a proof.
         return Refused(str(failure)) if failure.is_a(*_UNACCEPTABLE) else commit_answer(failure)
-    try:
-        operations.commit(start, staged)
-    except Exception as error:  # whatever it is, the request may have been sent
-        return commit_answer(failure_of(error, secrets))
-    if on_landed is not None:
-        on_landed(snapshot_id, sequence_number)
-    return Accepted(snapshot_id)
+    return StagedCommit(base.identifier, operations, start, metadata, snapshot_id, sequence_number)
 
 
 def _was_recreated(catalog: Catalog, base: Base) -> bool:
@@ -100,7 +136,7 @@ def _was_recreated(catalog: Catalog, base: Base) -> bool:
 def _stage(catalog: Catalog, base: Base, transaction: Any, publication: Publication) -> tuple[int, int]:
     specs = base.metadata.specsById()
     operation = transaction.newRowDelta() if publication.is_delta else transaction.newAppend()
-    if _is_local(base):
+    if is_local(base.metadata.location()):
         # Waiting for a pool polls every 10 ms, which is longer than a local manifest takes.
         operation.scanManifestsWith(made_once(catalog, "direct executor", lambda _: _direct_executor(catalog)))
     if publication.is_delta:
@@ -134,11 +170,6 @@ def _guard(catalog: Catalog, base: Base, operation: Any, publication: Publicatio
     if publication.must_exist:
         operation.validateDataFilesExist(java_list(catalog, publication.must_exist))
         operation.validateDeletedFiles()
-
-
-def _is_local(base: Base) -> bool:
-    location: str = base.metadata.location()
-    return location.startswith(("/", "file:"))
 
 
 def _direct_executor(catalog: Catalog) -> Any:

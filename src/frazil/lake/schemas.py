@@ -114,7 +114,7 @@ def check_key(table: TableName, shape: TableShape) -> None:
 
 def first_memory(columns: Sequence[Column], schema: Schema) -> dict[int, Remembered]:
     """What a table made of these columns remembers of them."""
-    by_name = {c.name: Remembered(c.identity, c.carried_as) for c in columns if c.origin != OWN}
+    by_name = {c.name: Remembered(c.identity, c.carried_as, family=c.family) for c in columns if c.origin != OWN}
     return {field.id: by_name[field.name] for field in schema if field.name in by_name}
 
 

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from frazil.errors import ConfigError
 from frazil.lake.catalogs import CatalogSettings, settle, spark_conf
-from frazil.lake.jars import ICEBERG, spark_jars
+from frazil.lake.jars import AWS, AZURE, GCP, ICEBERG, MYSQL, POSTGRESQL, Jar, jars_of, spark_jars
 from frazil.lake.java import find_java, launcher_home
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -31,6 +31,14 @@ DEFAULT_MASTER = "local[*]"
 DEFAULT_DRIVER_MEMORY = "2g"
 WARM_START = "frazil.lake.warm_start"
 _LOOPBACK = "127.0.0.1"
+_CLASS_OF = {
+    ICEBERG: "org.apache.iceberg.CatalogUtil",
+    AWS: "software.amazon.awssdk.services.s3.S3Client",
+    GCP: "com.google.cloud.storage.Storage",
+    AZURE: "com.azure.storage.file.datalake.DataLakeFileClient",
+    POSTGRESQL: "org.postgresql.Driver",
+    MYSQL: "com.mysql.cj.jdbc.Driver",
+}
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -42,8 +50,10 @@ def open_session(
     *,
     driver_memory: str | None = None,
     active: SparkSession | None = None,
+    jars: Sequence[Jar] = (),
 ) -> SparkSession:
-    """A session with these catalogs. `extra` holds Spark settings and wins over ours.
+    """A session with these catalogs, the jars they need, and further ones for catalogs that are added later. `extra`
+    holds Spark settings and wins over ours.
 
     Without `active`, a session that already runs in this process is reused too: Spark allows only one. Raises
     ConfigError if Java is missing or a running session was started without Iceberg.
@@ -53,7 +63,7 @@ def open_session(
     if running is not None or SparkContext._active_spark_context is not None:
         session = running or SparkSession.builder.getOrCreate()
         return _add_to(session, settled)
-    conf = {**session_conf(master or DEFAULT_MASTER, settled, driver_memory), **(extra or {})}
+    conf = {**session_conf(master or DEFAULT_MASTER, settled, driver_memory, jars), **(extra or {})}
     if is_local(conf["spark.master"]):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     os.environ["JAVA_HOME"] = str(launcher_home(find_java()))
@@ -65,13 +75,16 @@ def open_session(
 
 
 def session_conf(
-    master: str, catalogs: Sequence[CatalogSettings] = (), driver_memory: str | None = None
+    master: str,
+    catalogs: Sequence[CatalogSettings] = (),
+    driver_memory: str | None = None,
+    jars: Sequence[Jar] = (),
 ) -> dict[str, str]:
     """Spark's settings for a new session. The jars are downloaded if they are not in the cache."""
     logging = f'"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"'
     conf = {
         "spark.master": master,
-        "spark.jars": ",".join(map(str, spark_jars())),
+        "spark.jars": ",".join(map(str, spark_jars(catalogs, jars))),
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -104,19 +117,25 @@ def is_local(master: str) -> bool:
 
 
 def _add_to(session: SparkSession, catalogs: Sequence[CatalogSettings]) -> SparkSession:
-    try:
-        session._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(
-            "org.apache.iceberg.CatalogUtil"
-        )
-    except Exception as error:
-        raise ConfigError(
-            "the running Spark session does not have Iceberg on its class path",
-            hint=f"start it with frazil.lake.session.open_session, or with spark.jars.packages={ICEBERG.coordinate}",
-        ) from error
+    for jar in (ICEBERG, *jars_of(catalogs)):
+        if not _has(session, _CLASS_OF[jar]):
+            raise ConfigError(
+                f"the running Spark session does not have {jar.coordinate} on its class path",
+                hint="start it with frazil.lake.session.open_session and all catalogs, or with "
+                f"spark.jars.packages={','.join(needed.coordinate for needed in (ICEBERG, *jars_of(catalogs)))}",
+            )
     for catalog in catalogs:
         for key, value in spark_conf(catalog).items():
             session.conf.set(key, value)
     return session
+
+
+def _has(session: SparkSession, name: str) -> bool:
+    try:
+        session._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Exception:  # whatever it is: the class is not there
+        return False
+    return True
 
 
 def _scratch_directory() -> str:

@@ -86,7 +86,10 @@ def settle_columns(
         identity = column.identity
         if identity is None and old is not None:
             identity = _memory_of(old, known).identity
-        column = replace(column, name=names[place], carried=carried, identity=identity)
+        family = column.family
+        if family is None and old is not None:
+            family = _memory_of(old, known).family
+        column = replace(column, name=names[place], carried=carried, identity=identity, family=family)
         settled.append(Settled(column, field, retires[place]))
     return settled
 

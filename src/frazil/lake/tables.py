@@ -17,18 +17,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from frazil.errors import CatalogUnavailable, ConfigError, FrazilError
+from frazil.lake.capabilities import by_type, learn
 from frazil.lake.catalogs import Catalog, iceberg_properties
 from frazil.lake.changes import Add, Drop, MakeOptional, Move, Rename, SchemaChange, Step, Widen, dotted
+from frazil.lake.creation import create_table, uuid_properties
 from frazil.lake.evolution import difference
 from frazil.lake.failures import (
     ALREADY_EXISTS,
-    BAD_REQUEST,
     COMMIT_FAILED,
     FORBIDDEN,
     JAVA_ERRORS,
@@ -41,34 +42,26 @@ from frazil.lake.failures import (
 )
 from frazil.lake.heads import Base, read_metadata
 from frazil.lake.partitioning import (
-    Layout,
     LayoutChange,
     check_identifiers,
     check_layout,
     layout_change,
     parse_layout,
     stage_layout,
-    stage_sort,
     unpartitioned,
 )
-from frazil.lake.schemas import check_required, first_memory, new_schema, numbered, target_columns
-from frazil.model.columns import STRING, UUID, BadType, Column, Schema, TableShape, Type
+from frazil.lake.schemas import check_required, new_schema, numbered, target_columns
+from frazil.lake.table_storage import table_location
+from frazil.model.columns import STRING, BadType, Column, Schema, TableShape, Type
 from frazil.model.names import TableName
-from frazil.model.partitions import UNPARTITIONED, PartitionSpec
+from frazil.model.partitions import PartitionSpec
 from frazil.model.remembered import COLUMNS_PROPERTY, columns_property, remembered
 from frazil.model.write import DeleteMode, EpochTarget, Role, SortField, TableOptions, TableTask
 
-# Bounded metadata: every epoch is a snapshot, and every snapshot writes a metadata file.
-DEFAULT_PROPERTIES: Mapping[str, str] = MappingProxyType(
-    {
-        "write.parquet.compression-codec": "zstd",
-        "write.metadata.delete-after-commit.enabled": "true",
-        "write.metadata.previous-versions-max": "100",
-    }
-)
 DATA_PATH_PROPERTY = "write.data.path"
 _EVOLVE_ATTEMPTS = 5
 _NO_OPTIONS = TableOptions()
+_NO_STORAGE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +131,8 @@ class Tables:
 
     def load(self, table: TableName) -> LoadedTable:
         """Raises TableChanged if there is none, ConfigError if it has a type this product does not know."""
-        _, metadata = read_metadata(self._catalog, table)
-        return parse_table(table, metadata)
+        base, metadata = read_metadata(self._catalog, table)
+        return parse_table(table, metadata, base.storage)
 
     def ensure(self, table: TableName, shape: TableShape, options: TableOptions) -> LoadedTable:
         """The table, made if it does not exist, evolved if the shape has more or wider columns, and cut and sorted as
@@ -164,44 +157,21 @@ class Tables:
         schema = new_schema(table, shape, options.mode)
         check_layout(table, schema, options)
         self.ensure_namespace(table.namespace)
-        version = {"format-version": str(options.format_version)}
-        wanted = {**DEFAULT_PROPERTIES, **uuid_properties(schema), **version, **options.properties}
-        wanted[COLUMNS_PROPERTY] = columns_property(first_memory(shape.columns, schema))
-        failure = self._create(table, schema, options, wanted)
-        if failure is not None and failure.is_a(UNSUPPORTED, BAD_REQUEST) and options.partition:
-            # A catalog that knows no staged creation: the partitioning follows in a commit of its own.
-            failure = self._create(table, schema, replace(options, partition=()), wanted)
+        failure = create_table(self._catalog, table, schema, shape, options)
         if failure is not None and not self._exists_after(failure, table):
-            raise self._error(failure, "create the table", table)
-        return self._arrange(table, options) if failure is None else self.load(table)
-
-    def _create(
-        self, table: TableName, schema: Schema, options: TableOptions, properties: Mapping[str, str]
-    ) -> Failure | None:
-        """Tries once. The unpartitioned spec comes first, so that deletes that reach every partition have one (H1)."""
-        iceberg = self._catalog.iceberg
-        try:
-            java_schema = iceberg.SchemaParser.fromJson(json.dumps(schema.to_json()))
-            builder = self._catalog.java.buildTable(self._catalog.identifier(table), java_schema)
-            builder = builder.withProperties(self._catalog.java_map(properties))
-            if options.sort:
-                order = stage_sort(self._catalog, iceberg.SortOrder.builderFor(java_schema), options.sort)
-                builder = builder.withSortOrder(order.build())
-            if options.location is not None:
-                builder = builder.withLocation(options.location)
-            if not options.partition:
-                builder.create()
-                return None
-            bare = Layout(spec=UNPARTITIONED, specs=(UNPARTITIONED,), sort=options.sort)
-            transaction = builder.createTransaction()
-            stage_layout(self._catalog, transaction, layout_change(table, schema, bare, options, {}))
-            transaction.commitTransaction()
-        except JAVA_ERRORS as error:
-            return self._failure(error)
-        return None
+            raise self._error(failure, "create the table", table.text)
+        loaded = self._arrange(table, options) if failure is None else self.load(table)
+        if failure is None:
+            learn(self._catalog.settings, options.format_version, loaded.format_version)
+        return loaded
 
     def ensure_namespace(self, levels: tuple[str, ...]) -> None:
-        """Creates each level that is missing."""
+        """Creates each level that is missing. Raises ConfigError if the catalog has no namespaces inside others."""
+        if len(levels) > 1 and not by_type(self._catalog.settings).nested_namespaces:
+            raise ConfigError(
+                f"a catalog of type {self._catalog.settings.type} has no namespaces inside others: {'.'.join(levels)}",
+                hint=f"name targets <namespace>.<table>, e.g. {levels[0]}_{levels[-1]}.<table>",
+            )
         for depth in range(1, len(levels) + 1):
             namespace = self._catalog.namespace(levels[:depth])
             try:
@@ -212,7 +182,7 @@ class Tables:
                 # A JDBC catalog answers the loser of a race with its database's own error.
                 if not failure.is_a(ALREADY_EXISTS) and not self._has_namespace(namespace):
                     name = ".".join(levels[:depth])
-                    raise as_error(failure, "create the namespace", self._endpoint, name) from None
+                    raise self._error(failure, "create the namespace", name) from None
 
     def evolve(self, table: TableName, columns: Sequence[Column], options: TableOptions = _NO_OPTIONS) -> Schema:
         """Makes the columns fit, by whatever `evolution` plans, in one commit of its own.
@@ -238,7 +208,7 @@ class Tables:
         last: Failure | None = None
         for _ in range(_EVOLVE_ATTEMPTS + 1):
             base, metadata = read_metadata(self._catalog, table)
-            loaded = parse_table(table, metadata)
+            loaded = parse_table(table, metadata, base.storage)
             layout = parse_layout(table, loaded.schema, metadata)
             change = layout_change(table, loaded.schema, layout, options, remembered(loaded.properties))
             if not change:
@@ -266,6 +236,19 @@ class Tables:
         with self._explained("drop the table", table):
             return bool(self._catalog.java.dropTable(self._catalog.identifier(table), purge))
 
+    def rename(self, table: TableName, to: TableName) -> None:
+        """Gives the table another name, in the same catalog. Raises ConfigError if the catalog cannot rename."""
+        try:
+            self._catalog.java.renameTable(self._catalog.identifier(table), self._catalog.identifier(to))
+        except JAVA_ERRORS as error:
+            failure = self._failure(error)
+            if failure.is_a(UNSUPPORTED):
+                raise ConfigError(
+                    f"a catalog of type {self._catalog.settings.type} cannot rename {table} to {to}: {failure}",
+                    hint="publish to a table of the new name, then drop the old one",
+                ) from None
+            raise self._error(failure, "rename the table", table.text) from None
+
     def _apply(self, table: TableName, base: Base, change: SchemaChange) -> Failure | None:
         return self._once(table, base, lambda transaction: self._stage(transaction, change))
 
@@ -284,7 +267,7 @@ class Tables:
         except JAVA_ERRORS as error:
             failure = self._failure(error)
             if failure.is_a(FORBIDDEN, NOT_AUTHORIZED, NO_SUCH_TABLE):
-                raise self._error(failure, "evolve the table", table) from None
+                raise self._error(failure, "evolve the table", table.text) from None
             return failure
         return None
 
@@ -346,7 +329,7 @@ class Tables:
         try:
             yield
         except JAVA_ERRORS as error:
-            raise self._error(self._failure(error), doing, table) from None
+            raise self._error(self._failure(error), doing, table.text) from None
 
     @property
     def _endpoint(self) -> str:
@@ -355,8 +338,8 @@ class Tables:
     def _failure(self, error: BaseException) -> Failure:
         return failure_of(error, iceberg_properties(self._catalog.settings))
 
-    def _error(self, failure: Failure, doing: str, table: TableName) -> FrazilError:
-        return as_error(failure, doing, self._endpoint, table.text)
+    def _error(self, failure: Failure, doing: str, what: str) -> FrazilError:
+        return as_error(failure, doing, self._endpoint, what, who=self._catalog.settings.identity)
 
 
 def planned(
@@ -382,14 +365,7 @@ def _type_of(step: Step) -> Type:
             return STRING
 
 
-def uuid_properties(schema: Schema) -> dict[str, str]:
-    """iceberg-java orders uuids as signed numbers and bounds as unsigned ones, so a uuid's bounds make it skip files,
-    and equality deletes, that match. Our workers write none; this asks the same of everybody else."""
-    columns = [field.name for field in schema if field.type == UUID]
-    return {f"write.metadata.metrics.column.{name}": "counts" for name in columns}
-
-
-def parse_table(table: TableName, metadata: Mapping[str, Any]) -> LoadedTable:
+def parse_table(table: TableName, metadata: Mapping[str, Any], storage: Mapping[str, str] = _NO_STORAGE) -> LoadedTable:
     """Pure: `metadata` is a metadata file's JSON. Raises ConfigError if a column has a type or the table a
     partitioning that we do not know."""
     current = next(s for s in metadata["schemas"] if s["schema-id"] == metadata["current-schema-id"])
@@ -405,7 +381,7 @@ def parse_table(table: TableName, metadata: Mapping[str, Any]) -> LoadedTable:
     return LoadedTable(
         name=table,
         uuid=metadata["table-uuid"],
-        location=metadata["location"],
+        location=table_location(metadata["location"]),
         schema=schema,
         spec=layout.spec,
         specs=layout.specs,
@@ -413,4 +389,5 @@ def parse_table(table: TableName, metadata: Mapping[str, Any]) -> LoadedTable:
         sort_order_id=layout.sort_order_id,
         format_version=metadata["format-version"],
         properties=metadata.get("properties", {}),
+        storage=storage,
     )

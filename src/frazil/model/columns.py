@@ -215,7 +215,8 @@ class Column:
     table, inferred), for `frazil check` to show. `identity` is what the source itself knows the column by, if it
     has such a thing: it outlives a rename. `carried` are the names under which the source's rows may carry the
     column, where that is not `name` alone: after a rename rows of both names are still on their way, and a column
-    whose type changed beyond widening has a new name in the table.
+    whose type changed beyond widening has a new name in the table. `family` is the part of a row that the column comes
+    with, where the source sends rows in parts (see `model.parts`); None if nobody told.
     """
 
     name: str
@@ -225,6 +226,7 @@ class Column:
     required: bool = False
     identity: str | None = None
     carried: tuple[str, ...] = ()
+    family: str | None = None
 
     @property
     def carried_as(self) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ class CommitPlan:
 
     @property
     def delete_files(self) -> tuple[FileClosed, ...]:
-        return tuple(f for f in self.files if f.kind is not Kind.DATA)
+        return tuple(f for f in self.files if f.kind.deletes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

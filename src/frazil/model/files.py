@@ -17,11 +17,18 @@ from frazil.model.position import Position
 
 
 class Kind(StrEnum):
-    """`POSITION_DELETE` is a Parquet file of positions (v2), or with `vector` one bitmap inside a Puffin file (v3)."""
+    """`POSITION_DELETE` is a Parquet file of positions (v2), or with `vector` one bitmap inside a Puffin file (v3).
+    `PARTIAL` rows lack columns that only the table's older rows know: a locator makes data files of them, and they
+    themselves are never committed."""
 
     DATA = "data"
     EQUALITY_DELETE = "equality-deletes"
     POSITION_DELETE = "position-deletes"
+    PARTIAL = "partial"
+
+    @property
+    def deletes(self) -> bool:
+        return self in (Kind.EQUALITY_DELETE, Kind.POSITION_DELETE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,13 +141,15 @@ class SnapshotFacts:
 class TableHead:
     """A table at the very moment a commit would be conditional on.
 
-    `ancestry` runs from the head of main back to the oldest retained snapshot. `base` is the lake's own
-    handle to exactly this metadata; a commit made with it can only land on this head.
+    `ancestry` runs from the head of main back to the oldest retained snapshot. `tags` name snapshots, which they keep
+    when expiry cuts the ancestry off. `base` is the lake's own handle to exactly this metadata; a commit made with it
+    can only land on this head.
     """
 
     uuid: str
     ancestry: tuple[SnapshotFacts, ...]
     properties: Mapping[str, str]
+    tags: Mapping[str, SnapshotFacts] = field(default_factory=dict, compare=False, repr=False)
     base: object = field(default=None, compare=False, repr=False)
 
     @property

@@ -13,10 +13,12 @@ class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DATA: _ClassVar[Kind]
     EQUALITY_DELETE: _ClassVar[Kind]
     POSITION_DELETE: _ClassVar[Kind]
+    PARTIAL: _ClassVar[Kind]
 KIND_UNSPECIFIED: Kind
 DATA: Kind
 EQUALITY_DELETE: Kind
 POSITION_DELETE: Kind
+PARTIAL: Kind
 
 class Envelope(_message.Message):
     __slots__ = ("version", "file_closed", "resolved")

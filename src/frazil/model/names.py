@@ -4,6 +4,7 @@ A path has a deterministic prefix to sweep and a leaf that is never used twice:
 
     <location>/data/frazil_job=<job>/epoch=<R>/fence=<gen>-<owner8>/shard=<n>/data-<attempt>-<seq>.parquet
                                                                       .../deletes/eqdel-<attempt>-<seq>.parquet
+                                                                      .../partial/partial-<attempt>-<seq>.parquet
     what a coordinator adds when it publishes:                          /vectors/vectors-<attempt>.puffin
                                                                         /deletes/posdel-<attempt>-<seq>.parquet
 """
@@ -105,6 +106,11 @@ def data_path(prefix: str, shard: int, attempt: str, sequence: int) -> str:
 
 def equality_delete_path(prefix: str, shard: int, attempt: str, sequence: int) -> str:
     return f"{prefix}/shard={shard}/deletes/eqdel-{attempt}-{sequence}.parquet"
+
+
+def partial_path(prefix: str, shard: int, attempt: str, sequence: int) -> str:
+    """Of rows that a coordinator completes; the file itself is never part of a table."""
+    return f"{prefix}/shard={shard}/partial/partial-{attempt}-{sequence}.parquet"
 
 
 def vectors_path(prefix: str, attempt: str) -> str:

@@ -137,6 +137,12 @@ class Lake(Protocol):
         """The data files and deletes of exactly this head, with the bounds of these fields. Raises like `head`."""
 
 
+class TransactionalLake(Lake, Protocol):
+    def commit_many(self, commits: Sequence[tuple[TableName, TableHead, CommitPlan]]) -> Sequence[CommitAnswer]:
+        """Several tables in one request, each on exactly its head; never retries by itself. One answer for each, in
+        order. Of what was not accepted, any part may have landed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
     """What takes an epoch's place in the table at one head: all files to add, the vectors they replace, and the data
@@ -152,9 +158,11 @@ class Locator(Protocol):
     def locate(self, files: Sequence[FileClosed], head: TableHead, *, by_equality: bool) -> Located:
         """Turns what the workers wrote for one epoch into what is published on this head.
 
-        `files` are the epoch's data files, and its deleted keys as equality-delete files. Every older row of a key
+        `files` are the epoch's data files, its deleted keys as equality-delete files, and partial rows, of which data
+        files are made: what they lack is what the older row has at this head, NULL if there is none. Every older row of a key
         among them is found in the live files of the head and deleted at its position. With `by_equality` nothing is
-        searched: equality deletes of all the keys stand in (conversion makes vectors of them later). May be asked
+        searched: equality deletes of all the keys stand in (conversion makes vectors of them later); no partial row is
+        among the files then. May be asked
         again for another head; what did not change between the two is not searched again. Raises Transient errors
         for storage that does not answer, Terminal ones for a file that is gone.
         """

@@ -2,7 +2,8 @@
 
     {"3": {"identity": "104.2", "carried": ["c", "b"]},     renamed at the source from b to c, the column is field 3
      "5": {"retired": true},                                its source column goes on in another field
-     "9": {"carried": ["amount"]}}                          amount_v2, which the source calls amount
+     "9": {"carried": ["amount"]},                          amount_v2, which the source calls amount
+     "11": {"carried": ["note"], "family": "f2"}}           note comes with the column family f2 (see `model.parts`)
 
 By field id, so that it holds whatever the table's columns are called, by us or by somebody else. It is written in the
 commit that changes the schema, and survives a restart; a field that is not listed is none of the source's.
@@ -28,6 +29,7 @@ class Remembered:
     identity: str | None = None
     carried: tuple[str, ...] = ()
     retired: bool = False
+    family: str | None = None
 
     def names(self, field_name: str) -> tuple[str, ...]:
         """The names under which rows carry the field."""
@@ -35,7 +37,8 @@ class Remembered:
 
     def to_json(self) -> dict[str, Any]:
         json_form = {"identity": self.identity, "carried": list(self.carried), "retired": self.retired}
-        return {key: value for key, value in json_form.items() if value}
+        known = {key: value for key, value in json_form.items() if value}
+        return known if self.family is None else {**known, "family": self.family}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,12 @@ def remembered(properties: Mapping[str, str]) -> dict[int, Remembered]:
     try:
         entries = json.loads(properties.get(COLUMNS_PROPERTY, "{}"))
         return {
-            int(number): Remembered(entry.get("identity"), tuple(entry.get("carried", ())), bool(entry.get("retired")))
+            int(number): Remembered(
+                entry.get("identity"),
+                tuple(entry.get("carried", ())),
+                bool(entry.get("retired")),
+                entry.get("family"),
+            )
             for number, entry in entries.items()
         }
     except (ValueError, AttributeError, TypeError):

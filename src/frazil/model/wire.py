@@ -16,6 +16,7 @@ _KINDS = {
     Kind.DATA: pb.DATA,
     Kind.EQUALITY_DELETE: pb.EQUALITY_DELETE,
     Kind.POSITION_DELETE: pb.POSITION_DELETE,
+    Kind.PARTIAL: pb.PARTIAL,
 }
 _KINDS_BACK = {number: kind for kind, number in _KINDS.items()}
 

@@ -11,6 +11,7 @@ from uuid import UUID
 from frazil.model.columns import Schema
 from frazil.model.names import TableName
 from frazil.model.partitions import UNPARTITIONED, PartitionSpec, WantedPartition
+from frazil.model.parts import Part
 from frazil.model.position import Position
 
 _SORT = re.compile(r"\s*(\S+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*", re.IGNORECASE)
@@ -98,7 +99,8 @@ class TableTask:
     `index` is the source table whose changes it takes: several targets may take the same ones. `lower` is this
     target's own last epoch: of changes up to there it takes none. Equality deletes are written under `delete_spec`,
     an unpartitioned one, so that they reach a row wherever it lies (H1). `storage` are the properties, by Iceberg's
-    names, of the file system that takes the files, with its credentials.
+    names, of the file system that takes the files, with its credentials. `parts` if the source sends rows in parts,
+    which are put together again.
     """
 
     index: int
@@ -113,11 +115,14 @@ class TableTask:
     lower: tuple[int, int] | None = None
     sort: tuple[SortField, ...] = ()
     sort_order_id: int | None = None
+    parts: tuple[Part, ...] = ()
     storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.mode.needs_key and not self.key:
             raise ValueError(f"{self.table}: {self.mode} needs a key")
+        if self.parts and self.mode is not DeleteMode.VECTORS:
+            raise ValueError(f"{self.table}: {self.mode} cannot fill what a source leaves out of a row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ clamped or rounded (H39).
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -128,3 +129,8 @@ def key_fields(table: TableName, schema: Schema, key: Sequence[str]) -> tuple[Fi
             )
         fields.append(field)
     return tuple(fields)
+
+
+def optional_but(key: Sequence[str], fields: Sequence[Field]) -> tuple[Field, ...]:
+    """The fields, of which only those of the key must have a value."""
+    return tuple(field if field.name in key else replace(field, required=False) for field in fields)

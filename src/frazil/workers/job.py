@@ -1,10 +1,11 @@
 """The Spark job of a window: one for all tables of a pipeline.
 
-    small = False     range(bins) --read--> TRAVEL --shuffle by (table, key), sort--> write --> OUTPUT, collected
-    small = True      one task    --read, sort in Arrow, write------------------------------> OUTPUT, collected
+    small = False     range(bins) --read, pack--> PARCEL --shuffle by shard, sort--> unpack, write --> OUTPUT, collected
+    small = True      one task    --read, sort in Arrow, write----------------------------------> OUTPUT, collected
 
 Each bin of splits is one partition of the reading stage, filled so that bins weigh about the same; no task is the
-funnel. The shuffle sorts and spills in the JVM, so an epoch of any size needs the memory of a few chunks. Below
+funnel. Rows cross the shuffle in parcels (see `parcels`), which Spark spills, and a task sorts one group of them at a
+time, so an epoch of any size needs the memory of a few chunks. Below
 some ten thousand changes the shuffle costs more than the work: then one task does all of it, and is started without
 the planning that a query costs.
 
@@ -25,13 +26,15 @@ from pyspark.sql import functions as F
 
 from frazil.errors import FrazilError, Terminal, Transient
 from frazil.model.arrow import TRAVEL
-from frazil.model.change import SORT_COLUMNS, TRAVEL_DDL, Report
+from frazil.model.change import Report
 from frazil.model.files import Message, Resolved
 from frazil.model.ports import Cut, Decoder, Reader, Split
 from frazil.model.position import Position
 from frazil.model.write import WriteJob
 from frazil.workers.crossing import brought_home, carried, packed
 from frazil.workers.fold import sort_travel
+from frazil.workers.parcels import PARCEL_DDL, Groups, pack, unpack
+from frazil.workers.targets import is_log
 from frazil.workers.task import ColumnChanges, write_changes, write_columns
 from frazil.workers.travel import (
     OUTPUT_DDL,
@@ -86,8 +89,11 @@ def run_write_job(
         shard, attempt = _who()
         return write_changes(batches, job, decoder, shard, attempt, epochs=epochs, position_text=position_text)
 
-    def read_bins(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return read(number for batch in batches for number in batch.column("id").to_pylist())
+    def read_and_pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return pack(read(number for batch in batches for number in batch.column("id").to_pylist()), groups, logs)
+
+    def unpack_and_write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return write(unpack(batches, logs))
 
     def read_and_write(numbers: Iterator[int]) -> Iterator[tuple[int, bytes]]:
         rows = sort_travel(pa.Table.from_batches(read(numbers), TRAVEL))
@@ -97,11 +103,16 @@ def run_write_job(
     if small:
         collect = spark.sparkContext.parallelize([0], 1).mapPartitions(read_and_write).collect
     else:
-        changes = spark.range(0, len(bins), 1, len(bins)).mapInArrow(_crossing(read_bins), TRAVEL_DDL)
+        weights: dict[int, int] = {}
+        for split in splits:
+            weights[split.table] = weights.get(split.table, 0) + split.size
+        groups = Groups.by_weight(weights, len(epochs), job.shards)
+        logs = frozenset(task.index for task in job.tables if is_log(task))
+        parcels = spark.range(0, len(bins), 1, len(bins)).mapInArrow(_crossing(read_and_pack), PARCEL_DDL)
         collect = (
-            changes.repartition(job.shards, "table", "key")
-            .sortWithinPartitions(*SORT_COLUMNS)
-            .mapInArrow(_crossing(write), OUTPUT_DDL)
+            parcels.repartitionById(job.shards, F.col("shard"))
+            .sortWithinPartitions("group")
+            .mapInArrow(_crossing(unpack_and_write), OUTPUT_DDL)
             .collect
         )
     messages, reports = read_output(_brought_home(collect), position_of)

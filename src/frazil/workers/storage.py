@@ -1,8 +1,12 @@
 """Where files are created: one path, once. And where they are read.
 
-    open_output(path) --write--write--> sync --> close        the file is complete and on the disk
+    open_output(path) --write--write--> sync --> close        the file is complete and on the disk, or in the store
                      `--anything else------------> close        a partial file that nobody was told about
     open_input(path)  --> a file to read from; one that is gone says so by name
+
+    a path, file:           here: the operating system
+    s3: gs: abfss: ...      `objects`: object stores
+    hdfs: webhdfs:          `hdfs`: WebHDFS
 
 Creating is exclusive: a path that exists already is refused and left as it is, because a slower attempt of a
 task must never replace a file that was reported (H41, H46). Nothing is removed here, not even after a failure:
@@ -19,6 +23,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from frazil.errors import CatalogRefused, ConfigError, FrazilError, StorageUnavailable, TableChanged
+from frazil.storage.places import is_object_store
+from frazil.workers.hdfs import HdfsInput, HdfsOutput, is_hdfs
+from frazil.workers.objects import ObjectInput, ObjectOutput
 
 _REFUSALS = {
     errno.EACCES: "Let the user that runs the Spark executors create files and folders there.",
@@ -48,9 +55,13 @@ class Output(Protocol):
 
 
 def open_output(path: str, options: Mapping[str, str]) -> Output:
-    """Creates the file and the folders above it. `options` belong to the file system of the path's scheme; the
-    local one has none. Raises CatalogRefused if the path exists or may not be written, ConfigError for a scheme
-    that workers cannot write to."""
+    """Creates the file and the folders above it. `options` are Iceberg's FileIO properties of the table, credentials
+    included; the local file system has none. Raises CatalogRefused if the path exists or may not be written,
+    ConfigError for a scheme that workers cannot write to, or options or credentials that cannot be used."""
+    if is_object_store(path):
+        return ObjectOutput(path, options)
+    if is_hdfs(path):
+        return HdfsOutput(path, options)
     return LocalOutput(path, local_path(path))
 
 
@@ -58,6 +69,10 @@ def open_input(path: str, options: Mapping[str, str]) -> pa.NativeFile:
     """Opens a file of a live snapshot for reading; the caller closes it. `options` as for `open_output`. Raises
     TableChanged if there is no such file, CatalogRefused if it may not be read, ConfigError for a scheme that
     workers cannot read from, StorageUnavailable for all else."""
+    if is_object_store(path):
+        return pa.PythonFile(ObjectInput(path, options), mode="r")
+    if is_hdfs(path):
+        return pa.PythonFile(HdfsInput(path, options), mode="r")
     try:
         return pa.OSFile(local_path(path), "rb")
     except OSError as error:
@@ -89,8 +104,9 @@ def local_path(path: str) -> str:
         return path
     if scheme != "file":
         raise ConfigError(
-            f"workers cannot reach {path!r}: files lie on a local or mounted path",
-            hint="Set the catalog's warehouse to a path or a file: URL that every executor reaches.",
+            f"workers cannot reach {path!r}: no storage is known by {scheme}:",
+            hint="Set the catalog's warehouse or the volume's location to s3://, gs://, abfss://, hdfs://, or a path"
+            " that every executor reaches.",
             path=path,
             scheme=scheme,
         )

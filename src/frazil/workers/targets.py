@@ -5,6 +5,7 @@
                                 +--> does not decode or bind ----------------------------+
                                 +--> the rest, decoded once --> every one ------------------> changelog
                                                            `--> the last one of each key --> mirror
+                                                                (of each part of it: put together first)
 
 A target takes nothing at or below its own `lower`: after a crash between two commits the targets of a source table
 are not equally far, and what is read again must not come twice. Rows reach the changelog and the mirror only after
@@ -33,7 +34,8 @@ from frazil.model.write import (
     Role,
     TableTask,
 )
-from frazil.workers.binding import Binding, key_fields
+from frazil.workers.assembling import WholeKeys, assemble
+from frazil.workers.binding import Binding, key_fields, optional_but
 from frazil.workers.captures import Captures, order_of
 from frazil.workers.fold import differ
 from frazil.workers.quarantined import bad_lines, bad_values, captured_rows, no_before
@@ -81,9 +83,15 @@ class TargetsWriter:
         # Bound twice where there is a quarantine: once to see whether it can be, once to be written.
         self._trials = [(t, _trial(t)) for t, _ in self._writers if t.role is not Role.QUARANTINE]
         self._held: _Held | None = None
+        self._whole_keys = WholeKeys() if self._mirror is not None and self._mirror[0].parts else None
+        if self._whole_keys is not None and self._logs:
+            raise AssertionError(f"table {self._index} comes in parts, which a changelog cannot keep")
 
     def take(self, rows: pa.RecordBatch) -> None:
         """Raises what the decoder and the writers raise; of a row's own errors only where there is no quarantine."""
+        self._take(rows if self._whole_keys is None else self._whole_keys.take(rows))
+
+    def _take(self, rows: pa.RecordBatch) -> None:
         rows = self._without_lines(rows)
         rows = self._without_waiting(rows)
         if not rows.num_rows:
@@ -106,6 +114,8 @@ class TargetsWriter:
             self._reflect(*self._mirror, taken)
 
     def close(self) -> tuple[FileClosed, ...]:
+        if self._whole_keys is not None and (rest := self._whole_keys.rest()) is not None:
+            self._take(rest)
         if self._held is not None and self._mirror is not None:
             self._held.write(self._mirror[1])
             self._held = None
@@ -257,6 +267,9 @@ class TargetsWriter:
 
     def _reflect(self, task: TableTask, writer: TableEpochWriter, taken: Taken) -> None:
         chosen = beyond(taken.rows, task.lower)
+        if task.parts:
+            self._put_together(task, writer, taken, chosen)
+            return
         if not self._logs:
             # Folded before it came here: every row is the net change of its key.
             _Held(taken, chosen).write(writer)
@@ -274,6 +287,23 @@ class TargetsWriter:
         last = np.zeros(taken.rows.num_rows, dtype=bool)
         last[places[-1]] = True
         self._held = _Held(taken, last, _identity(rows, rows.num_rows - 1))
+
+    def _put_together(self, task: TableTask, writer: TableEpochWriter, taken: Taken, chosen: Mask | None) -> None:
+        mask = np.ones(taken.rows.num_rows, dtype=bool) if chosen is None else chosen
+        nothing = pa.array([], pa.string()), pa.array([], pa.binary())
+        decoded = self._decoder.rows(self._index, *nothing) if taken.decoded is None else taken.decoded
+        upserts, deletes = mask[taken.is_upsert], mask[~taken.is_upsert]
+        keys = None if taken.keys is None or writer.drops_deletes else _filtered(taken.keys, deletes)
+        rows = _filtered(taken.rows, mask)
+        found = assemble(task, rows, taken.is_upsert[mask], _filtered(decoded, upserts), keys)
+        if found.deleted is not None:
+            writer.deletes(found.deleted)
+        # In a table that is known to be empty there is no older row: what is not known is NULL.
+        whole = found.inserts if writer.drops_deletes else found.whole
+        if whole.any():
+            writer.upserts(_filtered(found.rows, whole))
+        if not writer.drops_deletes and not whole.all():
+            writer.partials(_filtered(found.rows, ~whole), found.known[~whole], found.inserts[~whole])
 
 
 class _Held:
@@ -302,7 +332,9 @@ class _Trial:
 
 def _trial(task: TableTask) -> _Trial:
     keys = key_fields(task.table, task.schema, task.key)
-    return _Trial(Binding(task.table, task.schema.fields, task.key), Binding(task.table, keys, task.key))
+    # One part of a row lacks the others' columns; whether a required one is missing, the whole row tells.
+    fields = optional_but(task.key, task.schema.fields) if task.parts else task.schema.fields
+    return _Trial(Binding(task.table, fields, task.key), Binding(task.table, keys, task.key))
 
 
 def is_log(task: TableTask) -> bool:

@@ -5,6 +5,7 @@
     equality      data row + delete of its key           delete of its key
       (no deletes) data row                              nothing: the table is empty
     append-only   data row, _op, _position               key columns, _op, _position
+    vectors       a row of which columns are not known: as it is, with what is known, for whoever looks up the older one
 
 A net change deletes every older row of its key and adds at most one new one. The delete is made of the key columns
 of the very row that is added, so that no difference of spelling can leave two rows of one key behind (H2, H51).
@@ -20,11 +21,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from frazil.errors import ConfigError
 from frazil.model.files import FileClosed, Kind
-from frazil.model.names import data_path, equality_delete_path
+from frazil.model.names import data_path, equality_delete_path, partial_path
 from frazil.model.write import (
     CHANGELOG_OP,
     CHANGELOG_POSITION,
@@ -34,9 +36,10 @@ from frazil.model.write import (
     TableTask,
     WriteJob,
 )
-from frazil.workers.binding import Binding, key_fields
+from frazil.workers.binding import Binding, key_fields, optional_but
 from frazil.workers.parquet import ClosedFile, RollingWriter
 from frazil.workers.partitioned import PartitionedWriter
+from frazil.workers.presence import INSERTS, KNOWN, Bits, to_masks
 from frazil.workers.sorting import sorter
 from frazil.workers.transforms import bind_spec
 
@@ -79,6 +82,7 @@ class TableEpochWriter:
         self._sequence = itertools.count()
         self._data = PartitionedWriter(bind_spec(task.table, task.schema, task.spec), self._data_writer)
         self._deletes = RollingWriter(keys, self._delete_path, place.parquet, task.storage)
+        self._partial: tuple[Binding, RollingWriter] | None = None
 
     @property
     def drops_deletes(self) -> bool:
@@ -110,21 +114,41 @@ class TableEpochWriter:
         elif self._target.deletes:
             self._deletes.write(self._keys.bind(keys))
 
+    def partials(self, rows: pa.RecordBatch, known: Bits, inserts: Bits) -> None:
+        """Rows of which not all columns are known: `known` has a bit for each of their columns, and `inserts` says
+        whether there is to be a row if there was none before. Columns that the table has besides are known to be NULL.
+        Raises like `upserts`."""
+        if self._task.mode is not DeleteMode.VECTORS:
+            raise AssertionError(f"{self._task.table}: nobody looks up older rows in mode {self._task.mode}")
+        if self._partial is None:
+            self._partial = self._partial_writer()
+        binding, writer = self._partial
+        bound = binding.bind(rows)
+        bits = np.ones((rows.num_rows, bound.num_columns), np.bool_)
+        for number, name in enumerate(rows.schema.names):
+            bits[:, bound.schema.get_field_index(name)] = known[:, number]
+        columns = [*bound.columns, to_masks(bits), pa.array(inserts)]
+        writer.write(pa.RecordBatch.from_arrays(columns, schema=writer.schema))
+
     def log(self, rows: pa.RecordBatch) -> None:
         """Rows of a changelog that bring its own columns with them. Raises like `upserts`."""
         self._data.write(self._rows.bind(rows))
 
     def close(self) -> tuple[FileClosed, ...]:
-        """Completes the files: data first, then deletes. None at all if nothing had to be written."""
+        """Completes the files: data first, then deletes, then rows that are not whole. None at all if nothing had to
+        be written."""
         data = [self._message(closed.file, Kind.DATA, closed.partition) for closed in self._data.close()]
         nowhere = (None,) * len(self._task.delete_spec.fields)
         deletes = [self._message(file, Kind.EQUALITY_DELETE, nowhere) for file in self._deletes.close()]
-        return (*data, *deletes)
+        partial = () if self._partial is None else self._partial[1].close()
+        return (*data, *deletes, *(self._message(file, Kind.PARTIAL, ()) for file in partial))
 
     def abandon(self) -> None:
         """Releases open files after a failure; what they hold so far is never reported."""
         self._data.abandon()
         self._deletes.abandon()
+        if self._partial is not None:
+            self._partial[1].abandon()
 
     def _data_writer(self) -> RollingWriter:
         """For one more partition; the files of all of them are counted together, so that no two have one name."""
@@ -133,11 +157,19 @@ class TableEpochWriter:
         fields = self._task.schema.fields
         return RollingWriter(fields, self._data_path, place.parquet, self._task.storage, sort=self._sort, bloom=bloom)
 
+    def _partial_writer(self) -> tuple[Binding, RollingWriter]:
+        task, fields = self._task, optional_but(self._task.key, self._task.schema.fields)
+        writer = RollingWriter((*fields, KNOWN, INSERTS), self._partial_path, self._place.parquet, task.storage)
+        return Binding(task.table, fields, task.key), writer
+
     def _data_path(self, _number_in_partition: int) -> str:
         return data_path(self._target.prefix, self._place.shard, self._place.attempt, next(self._sequence))
 
     def _delete_path(self, number: int) -> str:
         return equality_delete_path(self._target.prefix, self._place.shard, self._place.attempt, number)
+
+    def _partial_path(self, number: int) -> str:
+        return partial_path(self._target.prefix, self._place.shard, self._place.attempt, number)
 
     def _message(self, file: ClosedFile, kind: Kind, partition: tuple[Any, ...]) -> FileClosed:
         sorted_as_a_whole = kind is Kind.DATA and self._sort is not None and len(file.split_offsets) == 1
@@ -153,7 +185,7 @@ class TableEpochWriter:
             records=file.records,
             size=file.size,
             partition=partition,
-            metrics=file.metrics,
+            metrics=() if kind is Kind.PARTIAL else file.metrics,
             equality_ids=self._equality_ids if kind is Kind.EQUALITY_DELETE else (),
             split_offsets=file.split_offsets,
             digest=file.digest,

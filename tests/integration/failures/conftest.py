@@ -11,7 +11,7 @@ from failure_stage import Stage, a_stage
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    """An open shop with one resolved timestamp; orders and products go to tables with equality deletes."""
+    """An open shop with one resolved timestamp; orders are mirrored with vectors, products with equality deletes."""
     made = a_stage(tmp_path)
     yield made
     made.end_all()

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from failure_stage import Stage, assert_one_chain, assert_whole, expected_epochs
+from failure_stage import Stage, assert_changelogs_whole, assert_one_chain, assert_whole, expected_epochs
 from pyspark.sql import SparkSession
 
 from frazil.clock import SystemClock
@@ -42,6 +42,20 @@ def test_a_driver_killed_around_its_commits_leaves_every_epoch_published_once(
     assert_whole(stage, spark, moments=3)
     leftovers = [path for table in stage.tables for path in stage.on_disk(table) - set(stage.referenced(spark, table))]
     assert leftovers, "the first driver had written files and died before their commit"
+
+
+def test_a_driver_killed_between_a_table_and_its_companions_leaves_all_of_them_in_step(
+    stage: Stage, spark: SparkSession
+) -> None:
+    """A changelog and a quarantine are committed before their mirror: each of these commits is a place to die."""
+    stage.changelogs = ("orders", "products")
+    stage.write_config(limits={"epochs_per_job": 2}, on_error="quarantine")
+    for number, point in enumerate(("after-commit", "before-commit", "after-commit"), start=1):
+        stage.trade(2)
+        killed(stage, point, number)
+    stage.drain(spark)
+    assert_whole(stage, spark, moments=3)
+    assert_changelogs_whole(stage, spark)
 
 
 def test_a_driver_killed_at_any_moment_while_the_feed_goes_on_loses_and_doubles_nothing(

@@ -43,7 +43,8 @@ from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableOptions, TableTask
 from frazil.workers.lookup.cache import IndexCache
 from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.lookup.locate import Roads, SearchedTable, TableLocator
+from frazil.workers.lookup.locate import Roads, TableLocator
+from frazil.workers.lookup.tables import SearchedTable
 from frazil.workers.lookup.plan import Road
 from frazil.workers.writer import Place, TableEpochWriter
 
@@ -144,6 +145,7 @@ class Stage:
             key=tuple(self.kind.columns),
             mode=DeleteMode.VECTORS,
             epochs=(target,),
+            storage=self.loaded.storage,
         )
         place = Place(shard=0, attempt=str(next(self._attempts)), parquet=ParquetSettings())
         writer = TableEpochWriter(task, target, place)
@@ -259,6 +261,7 @@ def searched(loaded: LoadedTable, key: tuple[str, ...]) -> SearchedTable:
         format_version=loaded.format_version,
         specs=loaded.specs,
         delete_spec=loaded.delete_spec,
+        storage=loaded.storage,
     )
 
 

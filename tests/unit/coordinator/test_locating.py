@@ -150,3 +150,34 @@ def test_a_file_that_a_rewrite_and_an_expiry_took_away_is_no_damage() -> None:
 def test_an_epoch_that_needs_a_search_cannot_be_published_without_one() -> None:
     with pytest.raises(AssertionError, match="nobody was given"):
         publish(MINE, ScriptedLake([head(entry(5))]), StillClock(), Notebook())
+
+
+PARTIAL = file("partial-1", Kind.PARTIAL, equality_ids=())
+
+
+def test_an_epoch_with_partial_rows_is_searched_for_on_every_head_and_never_published_by_equality() -> None:
+    """Deletes by key cannot fill what a row lacks, so a race that is always lost ends in giving up."""
+    mine = intent(5, 10, [file(), PARTIAL], vectors=True)
+    heads = [head(*[FOREIGN] * n, entry(5)) for n in range(ATTEMPTS_MAX)]
+    lake = ScriptedLake(heads, [Conflicted("409")] * ATTEMPTS_MAX)
+    locator = ScriptedLocator([found()] * ATTEMPTS_MAX)
+    outcome = publish(mine, lake, StillClock(), Notebook(), locator)
+    assert isinstance(outcome, GaveUp)
+    assert [by_equality for _, by_equality in locator.asked] == [False] * ATTEMPTS_MAX
+    assert [asked for asked, _ in locator.asked] == heads
+
+
+def test_partial_rows_are_no_files_of_the_table() -> None:
+    mine = intent(5, 10, [PARTIAL], vectors=True)
+    assert (mine.plan.entry.data_files, mine.plan.entry.delete_files, mine.plan.entry.rows) == (0, 0, 0)
+    assert mine.plan.data_files == mine.plan.delete_files == ()
+    whole = located_plan(mine, Located(files=(file(), vector()), found=2))  # type: ignore[arg-type]
+    assert (whole.entry.rows, whole.entry.deletes, whole.entry.operation) == (3, 2, "row_delta")
+    with pytest.raises(AssertionError, match="not whole"):
+        located_plan(mine, Located(files=(PARTIAL,)))
+
+
+@pytest.mark.parametrize("road", [{"vectors": False}, {"vectors": True, "requires_empty": True}])
+def test_partial_rows_that_nobody_would_complete_cannot_be_meant(road: dict[str, bool]) -> None:
+    with pytest.raises(ValueError, match="partial"):
+        intent(None, 10, [PARTIAL], **road)

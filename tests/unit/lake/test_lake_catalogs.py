@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import CatalogRefused, ConfigError
+from frazil.lake.catalog_settings import DELEGATION_HEADER
 from frazil.lake.catalogs import CatalogSettings, CatalogType, iceberg_properties, settle, spark_conf
+from frazil.lake.jars import AWS, AZURE, GCP, MYSQL, POSTGRESQL, Jar, jars_of
 
 
 def test_builtin_is_a_jdbc_catalog_on_sqlite_in_the_warehouse(tmp_path: Path) -> None:
@@ -93,3 +95,82 @@ def test_the_endpoint_is_shown_without_credentials() -> None:
     assert settings.endpoint == "https://host:1/path"
     assert "pw" not in repr(settings)
     assert "'t'" not in repr(settings)
+
+
+ARN = "arn:aws:s3tables:eu-west-1:123456789012:bucket/lake"
+
+
+def test_s3_tables_are_a_rest_catalog_signed_for_the_region_of_the_bucket() -> None:
+    settings = CatalogSettings(type=CatalogType.S3TABLES, warehouse=ARN)
+    properties = iceberg_properties(settings)
+    assert properties["type"] == "rest"
+    assert properties["uri"] == settings.endpoint == "https://s3tables.eu-west-1.amazonaws.com/iceberg"
+    assert properties["warehouse"] == ARN
+    assert (properties["rest.signing-name"], properties["rest.signing-region"]) == ("s3tables", "eu-west-1")
+
+
+def test_who_and_the_password_leave_a_database_url() -> None:
+    for uri in ("jdbc:postgresql://me:p%40ss@db:5432/c?ssl=true", "postgres://me:p%40ss@db:5432/c?ssl=true"):
+        settings = CatalogSettings(type=CatalogType.JDBC, uri=uri, warehouse="s3://lake")
+        properties = iceberg_properties(settings)
+        assert properties["uri"] == "jdbc:postgresql://db:5432/c?ssl=true"
+        assert (properties["jdbc.user"], properties["jdbc.password"]) == ("me", "p@ss")
+        assert settings.endpoint == "jdbc:postgresql://db:5432/c"
+        assert settings.identity == "database user me"
+
+
+def test_the_secret_in_a_server_address_becomes_its_credential() -> None:
+    settings = CatalogSettings(type=CatalogType.REST, uri="https://me:pw@host/api")
+    assert iceberg_properties(settings) == {"type": "rest", "uri": "https://host/api", "credential": "me:pw"}
+    assert settings.identity == "OAuth2 client me"
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "file_io"),
+    [("s3://l", "aws.s3.S3FileIO"), ("gs://l", "gcp.gcs.GCSFileIO"), ("abfss://c@a/l", "azure.adlsv2.ADLSFileIO")],
+)
+def test_the_file_system_follows_the_warehouse(warehouse: str, file_io: str) -> None:
+    settings = CatalogSettings(type=CatalogType.HIVE, uri="thrift://h:1", warehouse=warehouse)
+    assert iceberg_properties(settings)["io-impl"] == f"org.apache.iceberg.{file_io}"
+    chosen = CatalogSettings(
+        type=CatalogType.HIVE, uri="thrift://h:1", warehouse=warehouse, properties={"io-impl": "mine"}
+    )
+    assert iceberg_properties(chosen)["io-impl"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("properties", "identity"),
+    [
+        ({"credential": "me:s3cret"}, "OAuth2 client me"),
+        ({"credential": "s3cret"}, "an OAuth2 client without a name"),
+        ({"token": "s3cret"}, "the owner of the configured token"),
+        ({"rest.auth.type": "sigv4", "rest.access-key-id": "AKIA"}, "AWS access key AKIA"),
+        ({"rest.auth.type": "sigv4"}, "the AWS credentials of this machine"),
+        ({"rest.auth.basic.username": "me", "rest.auth.basic.password": "s3cret"}, "user me"),
+        ({}, "nobody (no auth is configured)"),
+    ],
+)
+def test_the_identity_is_a_name_and_never_a_secret(properties: dict[str, str], identity: str) -> None:
+    settings = CatalogSettings(type=CatalogType.REST, uri="http://h", properties=properties)
+    assert settings.identity == identity
+
+
+@pytest.mark.parametrize(
+    ("settings", "jars"),
+    [
+        (CatalogSettings(warehouse="w"), ()),
+        (CatalogSettings(type=CatalogType.MEMORY), ()),
+        (CatalogSettings(type=CatalogType.REST, uri="http://h"), ()),
+        (CatalogSettings(type=CatalogType.REST, uri="http://h", warehouse="s3://b"), (AWS,)),
+        (CatalogSettings(type=CatalogType.REST, uri="http://h", properties={"gcs.no-auth": "true"}), (GCP,)),
+        (CatalogSettings(type=CatalogType.REST, uri="http://h", properties={"rest.auth.type": "sigv4"}), (AWS,)),
+        (CatalogSettings(type=CatalogType.REST, uri="http://h", properties={DELEGATION_HEADER: "x"}), (AWS,)),
+        (CatalogSettings(type=CatalogType.GLUE, warehouse="s3://b"), (AWS,)),
+        (CatalogSettings(type=CatalogType.S3TABLES, warehouse=ARN), (AWS,)),
+        (CatalogSettings(type=CatalogType.JDBC, uri="postgresql://d/c", warehouse="gs://b"), (POSTGRESQL, GCP)),
+        (CatalogSettings(type=CatalogType.JDBC, uri="jdbc:mysql://d/c", warehouse="abfs://b"), (MYSQL, AZURE)),
+        (CatalogSettings(type=CatalogType.HADOOP, warehouse="hdfs://n/w"), ()),
+    ],
+)
+def test_only_what_a_catalog_needs_is_downloaded(settings: CatalogSettings, jars: tuple[Jar, ...]) -> None:
+    assert jars_of([settings, settings]) == jars

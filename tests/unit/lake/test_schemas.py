@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from frazil.errors import BadInput, ConfigError
+from frazil.lake.creation import uuid_properties
 from frazil.lake.schemas import check_required, new_schema, source_schema, target_columns
-from frazil.lake.tables import uuid_properties
 from frazil.model.columns import (
     DOUBLE,
     FLOAT,

@@ -67,6 +67,12 @@ def test_an_equality_delete_survives_the_wire() -> None:
     assert decode(encode(message)) == message
 
 
+def test_partial_rows_survive_the_wire() -> None:
+    message = closed(kind=Kind.PARTIAL, partition=())
+    assert decode(encode(message)) == message
+    assert not message.kind.deletes
+
+
 def test_a_count_of_zero_is_not_a_missing_count() -> None:
     message = closed(metrics=(ColumnMetrics(field_id=1, nulls=0, lower=b""),))
     back = decode(encode(message))

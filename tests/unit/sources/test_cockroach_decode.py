@@ -455,3 +455,21 @@ def test_a_key_that_cannot_identify_rows_is_refused(type_name: str) -> None:
         KeyRule("t", shape(key=["k"], k=type_name).key_columns)
     assert isinstance(caught.value, FrazilError)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("type_name", ["INT8", "INT4", "INT2"])
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_whole_number_keys_decode_to_what_was_spelled(type_name: str, data: st.DataObject) -> None:
+    bits = int(type_name[3:]) * 8
+    values = data.draw(st.lists(st.integers(-(1 << bits - 1), (1 << bits - 1) - 1), min_size=1, max_size=30))
+    decoder = FeedDecoder({0: DecodedTable("t", shape(key=["id"], id=type_name))})
+    found = decoder.keys(0, pa.array([f"[{value}]" for value in values], pa.string()).slice(1))
+    assert found.column("id").to_pylist() == values[1:]
+
+
+@pytest.mark.parametrize("key", ["[0x1F]", "[1, 2]", "[]", '["7"]x', "[-]", "[9223372036854775808]"])
+def test_a_key_that_is_no_whole_number_is_refused(key: str) -> None:
+    decoder = FeedDecoder({0: DecodedTable("t", shape(key=["id"], id="INT8"))})
+    with pytest.raises(BadInput):
+        decoder.keys(0, pa.array(["[1]", key], pa.string()))

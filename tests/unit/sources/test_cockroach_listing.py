@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import obstore
 import pytest
 from cockroach_feed import Feed, Pipeline, at, shape, upsert
 from hypothesis import given
 from hypothesis import strategies as st
-from obstore.store import MemoryStore
 
 from frazil.errors import BadInput, ConfigError, SourceUnavailable
 from frazil.model.epoch import Frontier, Window
 from frazil.model.position import Hlc
-from frazil.sources.cockroachdb.listing import Counters, DirectoryLister, FeedListing, ObjectLister
+from frazil.sources.cockroachdb.listing import Counters, DirectoryLister, FeedListing
 from frazil.sources.cockroachdb.names import Compression, FeedFile, Format, ResolvedFile, parse_name, resolved_paths
 from frazil.sources.cockroachdb.source import CloudFeed
 from frazil.sources.cockroachdb.storage import FeedLocation
-from frazil.sources.cockroachdb.topics import match_tables
 
 STAMP = "202004022058072107140000000000000"
 
@@ -66,33 +63,6 @@ def test_a_resolved_path_leads_back_to_its_position(position: Hlc) -> None:
 
 def test_a_data_file_sorts_before_the_resolved_file_of_its_stamp() -> None:
     assert f"{STAMP}-56087568dba1e6b8-1-72-00000000-t-1.ndjson" < f"{STAMP}.RESOLVED"
-
-
-@pytest.mark.parametrize(
-    ("patterns", "topics", "expected"),
-    [
-        (["shop.public.orders"], ["orders", "users"], {"shop.public.orders": ("orders",)}),
-        (["shop.public.orders"], ["shop.public.orders"], {"shop.public.orders": ("shop.public.orders",)}),
-        (["shop.public.orders"], ["hr.public.orders"], {"shop.public.orders": ()}),
-        (["orders"], ["orders"], {"orders": ("orders",)}),
-        (
-            ["shop.public.*"],
-            ["shop.public.a", "shop.public.b", "hr.public.a"],
-            {"shop.public.*": ("shop.public.a", "shop.public.b")},
-        ),
-        (["shop.public.*"], ["a", "b"], {"shop.public.*": ("a", "b")}),
-        (["*", "orders"], ["orders", "users"], {"*": ("users",), "orders": ("orders",)}),
-        (["orders"], ["orders+f1"], {"orders": ()}),
-        (["orders+*"], ["orders+f1", "orders+f2"], {"orders+*": ("orders+f1", "orders+f2")}),
-        (["shop.public.orders+f1"], ["orders+f1"], {"shop.public.orders+f1": ("orders+f1",)}),
-        (["d.public.my.table"], ["my.table"], {"d.public.my.table": ("my.table",)}),
-        (["o*", "or*"], ["orders"], {"o*": ("orders",), "or*": ()}),
-    ],
-)
-def test_configured_tables_find_their_topics(
-    patterns: list[str], topics: list[str], expected: dict[str, tuple[str, ...]]
-) -> None:
-    assert match_tables(patterns, topics) == expected
 
 
 def build(root: Path, layout: str = "daily", days: int = 5) -> Feed:
@@ -171,19 +141,6 @@ def test_memory_behind_the_published_position_is_given_back(tmp_path: Path) -> N
     run.drain()
     assert len(run.source.listing) == 0
     assert run.source.listing.resolved == (at(4 * 86_400 + 10),)
-
-
-def test_an_object_store_is_asked_for_keys_after_the_start(tmp_path: Path) -> None:
-    store = MemoryStore()
-    feed = build(tmp_path)
-    for path in feed.files:
-        obstore.put(store, path, b"x")
-    lister = ObjectLister("memory://", store)
-    found = sorted(path for path, _ in lister.names_after(feed.files[5], Counters()))
-    assert found == feed.files[6:]
-    assert sorted(path for path, _ in lister.names_after("", Counters())) == feed.files
-    listing = FeedListing(lister)
-    assert len(listing.advance()) == 5
 
 
 def test_foreign_and_temporary_files_are_passed_over(tmp_path: Path) -> None:

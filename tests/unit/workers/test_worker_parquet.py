@@ -212,7 +212,7 @@ def test_local_paths_come_plain_or_as_file_urls(given: str, local: str) -> None:
     assert local_path(given) == local
 
 
-@pytest.mark.parametrize("given", ["s3://bucket/x", "hdfs:/x", "file://host/x"])
+@pytest.mark.parametrize("given", ["ftp://host/x", "s3:///x", "s3://bucket/a//x", "hdfs:/x", "file://host/x"])
 def test_a_place_that_workers_cannot_reach_is_a_configuration_error(given: str) -> None:
     with pytest.raises(ConfigError) as caught:
         open_output(given, {})

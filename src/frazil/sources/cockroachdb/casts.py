@@ -266,6 +266,11 @@ def _with_nulls_of(array: Any, found: Any) -> Any:
     return found if not array.null_count else pc.if_else(array.is_valid(), found, pa.scalar(None, found.type))
 
 
+def text_bytes(array: Any) -> np.ndarray:
+    """All bytes of a string array without nulls."""
+    return _buffers(array)[0]
+
+
 def _buffers(array: Any) -> tuple[np.ndarray, np.ndarray]:
     """The bytes of a string array without nulls, and its offsets into them."""
     _, offset_buffer, data_buffer = array.buffers()

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,6 +27,7 @@ from frazil.errors import BadInput, DoesNotFit, UnknownColumn
 from frazil.model import columns as iceberg
 from frazil.model.arrow import value_type
 from frazil.model.columns import Column, TableShape
+from frazil.sources.cockroachdb.casts import text_bytes
 from frazil.sources.cockroachdb.exact import Json, NotJson, dumps, loads, quote
 from frazil.sources.cockroachdb.keys import EXCERPT, KeyRule
 from frazil.sources.cockroachdb.types import Family, parse_source_type
@@ -33,6 +35,8 @@ from frazil.sources.cockroachdb.values import Converter, Misfit, canonical, conv
 from frazil.sources.cockroachdb.vectors import TakeExactRoad, columns_of, plan
 
 _SLICE = 16_384  # what is looked at together stays in the processor's cache
+# Arrow takes more spellings for integers than JSON has, such as 0x1F.
+_OF_WHOLE_NUMBERS = np.isin(np.arange(256), list(b"[-0123456789]"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +198,8 @@ def _key_columns(table: DecodedTable, keys: pa.Array) -> list[pa.Array]:
     named = table.shape.key_columns
     if not named:
         return []
+    if len(named) == 1 and (whole := _whole_numbers(named[0], keys)) is not None:
+        return [whole]
     columns = tuple(replace(column, name=f"c{i}", carried=()) for i, column in enumerate(named))
     renamed = DecodedTable(table.name, TableShape(columns, tuple(column.name for column in columns), ""))
     try:
@@ -201,6 +207,18 @@ def _key_columns(table: DecodedTable, keys: pa.Array) -> list[pa.Array]:
     except TakeExactRoad:
         values = [_parsed_key(table.name, key, len(columns)) for key in keys.to_pylist()]
         return [_exact_column(table, column, keys, [row[i] for row in values]) for i, column in enumerate(named)]
+
+
+def _whole_numbers(column: Column, keys: pa.Array) -> pa.Array | None:
+    """Keys of one integer, `[7]`, without a JSON reader; None if it needs one."""
+    if parse_source_type(column.source_type).family is not Family.INT or keys.null_count or not len(keys):
+        return None
+    if column.type not in (iceberg.INT, iceberg.LONG) or not _OF_WHOLE_NUMBERS[text_bytes(keys)].all():
+        return None
+    try:
+        return pc.cast(pc.utf8_slice_codeunits(keys, 1, -1), value_type(column.type))
+    except pa.ArrowInvalid:
+        return None
 
 
 def _key_objects(rule: KeyRule, keys: pa.Array) -> pa.Array:

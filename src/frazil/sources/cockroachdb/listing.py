@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Protocol
 
 import obstore
-from obstore.store import ObjectStore
 
 from frazil.errors import SourceUnavailable
 from frazil.model.position import Hlc
 from frazil.sources.cockroachdb.names import FeedFile, ResolvedFile, parse_name
-from frazil.sources.cockroachdb.storage import FeedLocation, reaching
+from frazil.sources.cockroachdb.storage import FeedLocation
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _HOUR = re.compile(r"\d{2}")
@@ -90,12 +89,12 @@ class DirectoryLister:
 class ObjectLister:
     """An object store: asks for the keys after the start."""
 
-    url: str
-    store: ObjectStore
+    location: FeedLocation
 
     def names_after(self, start: str, counters: Counters) -> Iterator[tuple[str, int]]:
-        with reaching(self.url, ""):
-            for chunk in obstore.list(self.store, offset=start or None):
+        with self.location.reaching(""):
+            # Asked for each time: the credentials of an hour ago may have ended.
+            for chunk in obstore.list(self.location.store(), offset=start or None):
                 counters.directories += 1
                 for meta in chunk:
                     yield meta["path"], meta["size"]
@@ -103,7 +102,7 @@ class ObjectLister:
 
 def lister_of(location: FeedLocation) -> Lister:
     root = location.local_root
-    return DirectoryLister(root) if root is not None else ObjectLister(location.url, location.store())
+    return DirectoryLister(root) if root is not None else ObjectLister(location)
 
 
 class FeedListing:

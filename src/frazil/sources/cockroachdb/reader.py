@@ -29,6 +29,7 @@ from frazil.errors import BadInput, UnknownColumn
 from frazil.model.arrow import TRAVEL
 from frazil.model.change import REPORT_EPOCH, Op
 from frazil.model.columns import TableShape
+from frazil.model.parts import PRIMARY, part_number, primary_family
 from frazil.model.ports import Cut, ReadLine, Split
 from frazil.model.position import Hlc
 from frazil.model.quarantine import BadLine, line_key
@@ -46,6 +47,7 @@ from frazil.sources.cockroachdb.envelope import (
     position_of,
 )
 from frazil.sources.cockroachdb.exact import dumps
+from frazil.sources.cockroachdb.families import family_of
 from frazil.sources.cockroachdb.keys import EXCERPT, KeyChanged, KeyRule
 from frazil.sources.cockroachdb.lines import split as split_lines
 from frazil.sources.cockroachdb.lines import template_of
@@ -99,7 +101,8 @@ class FeedReader:
         if complete_at is not None:
             options = replace(reading.options, position_if_absent=complete_at, bare_deletes=BareDeletes.NEVER)
             reading = replace(reading, options=options)
-        count = _Count(split, cut, self.assign, complete_at, again=bool(facts.get("again")))
+        part = part_number(family_of(file.topic, reading.table), primary_family(reading.shape))
+        count = _Count(split, cut, self.assign, complete_at, again=bool(facts.get("again")), part=part)
         for changes in self._changes(file, reading, self.rules[split.table]):
             yield from count.batch(changes)
         yield count.report()
@@ -186,6 +189,7 @@ class _Count:
     assign: Assign
     complete_at: Hlc | None
     again: bool
+    part: int = PRIMARY
     rows: int = 0
     dropped: int = 0
     beyond: int = 0
@@ -212,7 +216,7 @@ class _Count:
                 pa.array(np.full(len(epochs), self.split.table, dtype=np.int32)),
                 pa.array(epochs.astype(np.int32)),
                 found.keys,
-                pa.array(np.zeros(len(epochs), dtype=np.int32)),
+                pa.array(np.full(len(epochs), self.part, dtype=np.int32)),
                 pa.array(found.majors.astype(np.int64)),
                 pa.array(found.minors.astype(np.int64)),
                 pa.array(found.ops.astype(np.int32)),

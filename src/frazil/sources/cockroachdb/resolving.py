@@ -75,9 +75,10 @@ def resolve_shape(places: Sequence[Knowledge], *, key_optional: bool = False) ->
         earlier = [name for name in known.carried_as if name not in found or name == match.name]
         carried = tuple(dict.fromkeys([match.name, *earlier]))
         identity = match.identity or known.identity
-        found[match.name] = replace(match, carried=() if carried == (match.name,) else carried, identity=identity)
+        carried = () if carried == (match.name,) else carried
+        found[match.name] = replace(match, carried=carried, identity=identity, family=known.family)
         table_names[known.name] = match.name
-        names.update(dict.fromkeys(carried, match.name))
+        names.update(dict.fromkeys((match.name, *carried), match.name))
     for place in places:
         if place.origin == INFERRED:
             for guess in place.columns:
@@ -199,7 +200,9 @@ def _heard(known: Column, seen: Profile, of_table: Sequence[Column], new_columns
     if wider is None:
         return known
     guess = column(known.name, wider, INFERRED)
-    return known if guess.type == known.type else replace(guess, identity=known.identity, carried=known.carried)
+    if guess.type == known.type:
+        return known
+    return replace(guess, identity=known.identity, carried=known.carried, family=known.family)
 
 
 def _wider(known: Column, values: ColumnProfile) -> str | None:

@@ -132,7 +132,7 @@ def retired_columns(known: KnownTable) -> tuple[Column, ...]:
 def _from_field(field: Field, memory: Remembered) -> Column:
     carried = () if memory.carried == (field.name,) else memory.carried
     source_type = _source_of(field.type, field.doc)
-    return Column(field.name, field.type, source_type, TABLE, field.required, memory.identity, carried)
+    return Column(field.name, field.type, source_type, TABLE, field.required, memory.identity, carried, memory.family)
 
 
 def inferred(profile: Profile, table: str) -> Knowledge:

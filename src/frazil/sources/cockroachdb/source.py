@@ -7,6 +7,8 @@
          window (R0, R1]: f1, f2; notes of R1: [f2], because its newest row lies beyond R1
          window (R1, R2]: f3 and, carried, f2
 
+The topics t+f1, t+f2 of a table with column families are one table t, see `families`.
+
 A feed that is `complete` (initial_scan='only') has no resolved files: all its files are one epoch, whose position
 is the newest file name's. What was read is remembered in the notes, so that a file that comes later is noticed.
 """
@@ -22,11 +24,23 @@ from frazil.errors import BadInput, ConfigError, SourceLost, SourceUnavailable
 from frazil.model.change import SplitReport
 from frazil.model.columns import TableShape
 from frazil.model.epoch import Frontier, Window
+from frazil.model.parts import families
 from frazil.model.ports import SourceTable, Split
 from frazil.model.position import Hlc, Position, is_before
 from frazil.model.remembered import KnownTable
 from frazil.sources.cockroachdb.decode import DecodedTable, FeedDecoder
 from frazil.sources.cockroachdb.envelope import EnvelopeOptions
+from frazil.sources.cockroachdb.families import (
+    FamilyRows,
+    combined,
+    enriched,
+    families_of,
+    family_of,
+    family_rows,
+    is_of,
+    named_families,
+    with_families,
+)
 from frazil.sources.cockroachdb.listing import FeedListing, lister_of
 from frazil.sources.cockroachdb.names import FeedFile, Format, parse_name, resolved_paths
 from frazil.sources.cockroachdb.profile import Profile, merged, profile_split
@@ -39,7 +53,6 @@ from frazil.sources.cockroachdb.shapes import (
     check_enough,
     configured,
     for_family,
-    from_enriched,
     from_target,
     inferred,
     retired_columns,
@@ -49,6 +62,7 @@ from frazil.sources.cockroachdb.storage import FeedLocation
 from frazil.sources.cockroachdb.types import DEFAULT_RULES, TypeRules
 
 Describe = Callable[[str], Knowledge | None]
+TableOf = Callable[[str], str]
 ProfileOf = Callable[[Sequence[Split]], Profile]
 _PREVIEW_FILES = 4
 
@@ -72,7 +86,8 @@ class TableSettings:
 class CloudFeed:
     """`describe` asks the source over SQL; `profile` looks at splits, by default here and now, and may be handed
     in to do it in tasks. Tables with all columns pinned are asked about only with `describe_pinned`.
-    `cluster_id` is the incarnation where somebody knows it; else it is the feed's place."""
+    `cluster_id` is the incarnation where somebody knows it; else it is the feed's place. `table_of` says which source
+    table a topic belongs to; by default each is one of its own."""
 
     def __init__(
         self,
@@ -84,6 +99,7 @@ class CloudFeed:
         describe: Describe | None = None,
         describe_pinned: bool = True,
         profile: ProfileOf | None = None,
+        table_of: TableOf | None = None,
     ) -> None:
         self.location = location
         self.listing = FeedListing(lister_of(location))
@@ -93,6 +109,8 @@ class CloudFeed:
         self._describe = describe
         self._describe_pinned = describe_pinned
         self._profile = profile or self.profile
+        self._table_of = table_of or (lambda topic: topic)
+        self._families: dict[str, set[str]] = {}
         self._described: dict[str, Knowledge | None] = {}
         self._versions: dict[str, int] = {}
         self._enriched: set[str] = set()
@@ -106,10 +124,10 @@ class CloudFeed:
         return f"cockroachdb:{self._cluster_id or self.location.normalised}"
 
     def tables(self) -> Sequence[SourceTable]:
-        """The topics met so far. Before `open` this lists the whole feed once."""
+        """The tables of the topics met so far. Before `open` this lists the whole feed once."""
         if not self._is_open and not self.listing.topics:
             self.listing.survey()
-        return [SourceTable(topic) for topic in sorted(self.listing.topics)]
+        return [SourceTable(table) for table in sorted(self._topics())]
 
     def open(self, frontiers: Mapping[str, Frontier | None]) -> None:
         """Raises SourceLost if a frontier's resolved file, or a file still to be read from, is gone."""
@@ -133,7 +151,7 @@ class CloudFeed:
             files = self.listing.survey()
             self._present = {}
             for file in files:
-                self._present.setdefault(file.topic, []).append(file)
+                self._present.setdefault(self._table_of(file.topic), []).append(file)
             resolved = [max(file.stamp for file in files)] if files else []
         else:
             resolved = self.listing.advance()
@@ -152,12 +170,12 @@ class CloudFeed:
                 for table, number in index.items()
                 for file in self._present.get(table, ())
             ]
-        upper = self._resolved_path(window.upper)
+        upper, topics = self._resolved_path(window.upper), self._topics()
         found: list[Split] = []
         for table, number in index.items():
             frontier = frontiers.get(table)
             after = self._resolved_path(frontier.position) if frontier else ""
-            files = self.listing.between(table, after, upper)
+            files = [file for topic in topics.get(table, ()) for file in self.listing.between(topic, after, upper)]
             listed = {file.path for file in files}
             carried = [file for file in self._carried(table, frontier) if file.path not in listed]
             found += [self._split(number, file, is_carried=False) for file in files]
@@ -172,7 +190,7 @@ class CloudFeed:
 
     def notes(self, table: str, upper: Position, reports: Sequence[SplitReport]) -> str:
         """The table's files that sort before `upper.RESOLVED` and hold rows beyond it, as a JSON list."""
-        own = [report for report in reports if _topic(report.split) == table]
+        own = [report for report in reports if self._table(report.split) == table]
         if self._complete:
             return json.dumps(_inventory([report.split for report in own]))
         border = self._resolved_path(upper)
@@ -194,7 +212,7 @@ class CloudFeed:
         """
         by_table: dict[str, list[Split]] = {}
         for split in splits:
-            by_table.setdefault(_topic(split.name), []).append(split)
+            by_table.setdefault(self._table(split.name), []).append(split)
         found: dict[str, TableShape] = {}
         for table, own in by_table.items():
             shape = self._shape(table, own, (targets or {}).get(table), look or (ask and table in self._enriched), ask)
@@ -202,10 +220,14 @@ class CloudFeed:
                 found[table] = shape
             # With rows of two versions in one window, the older one may hide what the newer one tells.
             self._versions[table] = min(_file(split.name).schema_version for split in own)
+            self._families.setdefault(table, set()).update(named_families(table, own))
         return found
 
     def renewed(self, table: str, splits: Sequence[Split]) -> bool:
-        """Whether the source changed the table's schema since its shape was last asked for, and somebody can tell."""
+        """Whether the source changed the table's schema since its shape was last asked for, and somebody can tell; or
+        whether there are files of a column family that nobody has looked at."""
+        if named_families(table, splits) - self._families.get(table, set()):
+            return True
         versions = [_file(split.name).schema_version for split in splits]
         tells = self._describe is not None or table in self._enriched or self._settings(table).follow_drops
         return tells and max(versions, default=0) > self._versions.get(table, 0)
@@ -220,12 +242,14 @@ class CloudFeed:
         told = [pinned, self._asked(table, again=look or ask, needed=look or not is_pinned)]
         by_target = from_target(target) if target is not None else Knowledge()
         shape, seen = resolve_shape([*told, by_target]), None
-        if shape is None or look or is_family:
-            seen = self._profile(own)
+        rows: list[FamilyRows] = []
+        if shape is None or look or is_family or not named_families(table, own) <= set(families(shape)):
+            rows = family_rows(table, own, self._profile)
+            seen = combined(rows)
             if seen.schema is not None:
                 self._enriched.add(table)
             told = [for_family(place, seen) for place in told] if is_family else told
-            places = [*told, ruled(from_enriched(seen), settings.rules), by_target]
+            places = [*told, ruled(enriched(rows), settings.rules), by_target]
             key_is_known = any(place.key for place in places)
             guess = ruled(self._guess(table, _without_key(seen) if key_is_known else seen), settings.rules)
             shape = resolve_shape([*places, guess], key_optional=optional)
@@ -239,7 +263,21 @@ class CloudFeed:
             shape = heard_by_rows(shape, seen, of_table, new_columns=settings.new_columns)
         if settings.follow_drops and any(known.origin == TABLE for known in shape.columns):
             shape = without_dropped(shape, self._profile(own) if seen is None else seen)
-        return shape
+        return with_families(table, shape, families_of(table, own), rows, self._taken_out(table))
+
+    def _taken_out(self, table: str) -> list[str]:
+        topics = [topic for topic in self.listing.topics if is_of(topic, table)]
+        return [family_of(topic, table) for topic in topics if self._table_of(topic) != table]
+
+    def _topics(self) -> dict[str, list[str]]:
+        """By table, the topics met so far."""
+        found: dict[str, list[str]] = {}
+        for topic in sorted(self.listing.topics):
+            found.setdefault(self._table_of(topic), []).append(topic)
+        return found
+
+    def _table(self, path: str) -> str:
+        return self._table_of(_topic(path))
 
     def _guess(self, table: str, seen: Profile) -> Knowledge:
         """Where no key is needed, one that cannot be told is none."""
@@ -252,8 +290,12 @@ class CloudFeed:
 
     def preview(self, table: str, target: KnownTable | None) -> TableShape | None:
         """What the table looks like judging by a few of its newest files, resolved or not."""
-        own = [file for file in self.listing.survey() if file.topic == table]
-        splits = [Split(0, file.path, "{}", file.size) for file in own[-_PREVIEW_FILES:]]
+        by_topic: dict[str, list[FeedFile]] = {}
+        for file in self.listing.survey():
+            if self._table_of(file.topic) == table:
+                by_topic.setdefault(file.topic, []).append(file)
+        newest = [file for own in by_topic.values() for file in own[-_PREVIEW_FILES:]]
+        splits = [Split(0, file.path, "{}", file.size) for file in newest]
         if splits:
             return self.shapes(splits, {} if target is None else {table: target}, look=True).get(table)
         places = [configured(self._settings(table).pinned), self._asked(table)]
@@ -281,7 +323,7 @@ class CloudFeed:
 
     def profile(self, splits: Sequence[Split]) -> Profile:
         """Looks at splits of one table in this process."""
-        return merged(profile_split(self.location, s.name, self._settings(_topic(s.name)).options) for s in splits)
+        return merged(profile_split(self.location, s.name, self._settings(self._table(s.name)).options) for s in splits)
 
     def _settings(self, table: str) -> TableSettings:
         return self._tables.get(table) or TableSettings()
@@ -347,7 +389,7 @@ class CloudFeed:
         self.listing.begin("")
         present = self.listing.survey()
         for table, frontier in known.items():
-            now = _inventory([file.path for file in present if file.topic == table])
+            now = _inventory([file.path for file in present if self._table_of(file.topic) == table])
             if frontier.notes and json.loads(frontier.notes) != now:
                 raise SourceLost(
                     f"{table}: the feed was read as complete, but its files have changed since "

@@ -2,6 +2,7 @@
 
     location --open--> bytes of one file, decompressed, as a stream
              --size--> is it there
+             --pickled, to executors--> with the credentials that were found here
 
 Errors become what the caller can do: gone (SourceLost), refused (ConfigError), no answer (SourceUnavailable).
 """
@@ -9,50 +10,48 @@ Errors become what the caller can do: gone (SourceLost), refused (ConfigError), 
 from __future__ import annotations
 
 import io
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import obstore
 import pyarrow as pa
-from obstore.exceptions import (
-    BaseError,
-    NotFoundError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-    UnknownConfigurationKeyError,
-)
-from obstore.store import ObjectStore, from_url
+from obstore.exceptions import BaseError
+from obstore.store import HTTPStore, ObjectStore
 
 from frazil.errors import BadInput, ConfigError, FrazilError, SourceLost, SourceUnavailable
 from frazil.sources.cockroachdb.names import Compression
+from frazil.storage.credentials import with_credentials
+from frazil.storage.failures import Failure, FailureKind, explained, failure_of
+from frazil.storage.places import SCHEMES, is_object_store, parse_place
+from frazil.storage.stores import Store, store_for
 
 BLOCK = 8 << 20
-_SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https")
-_SEPARATE = ("client_options", "retry_config")
 _CODECS = {Compression.GZIP: "gzip", Compression.ZSTD: "zstd"}
 
 
 @dataclass(frozen=True, slots=True)
 class FeedLocation:
-    """`url` is a path, file://, s3://, gs:// or az://; `options` go to the object store untouched. Picklable."""
+    """`url` is a path, file://, s3://, gs://, az:// or abfss://; `options` are its storage's. Picklable: what is found
+    in the environment or a profile here goes along, since executors have none of it."""
 
     url: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         scheme = urlsplit(self.url).scheme if "://" in self.url else "file"
-        if scheme != "file" and scheme not in _SCHEMES:
+        if scheme not in ("file", "http", "https", *SCHEMES):
             raise ConfigError(
                 f"feed {self.url!r}: no storage is known by {scheme}://",
-                hint="Use a path, file://, s3://, gs:// or az://.",
+                hint="Use a path, file://, s3://, gs://, az:// or abfss://.",
             )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FeedLocation, (self.url, with_credentials(self.url, self.options))
 
     @property
     def local_root(self) -> Path | None:
@@ -72,12 +71,14 @@ class FeedLocation:
         return f"{parts.scheme.lower()}://{parts.netloc}" + (f"/{path}" if path else "")
 
     def store(self) -> ObjectStore:
-        return _store(self.url, json.dumps(dict(self.options), sort_keys=True))
+        """The client, with keys relative to the feed. Raises ConfigError for options or credentials that are wrong."""
+        store = self._store()
+        return HTTPStore.from_url(self.url) if store is None else store.listed
 
     def size(self, path: str) -> int | None:
         """Its bytes; None if it is not there. Raises SourceUnavailable or ConfigError."""
         try:
-            with reaching(self.url, path):
+            with self.reaching(path):
                 root = self.local_root
                 return (root / path).stat().st_size if root is not None else obstore.head(self.store(), path)["size"]
         except SourceLost:
@@ -85,50 +86,81 @@ class FeedLocation:
 
     @contextmanager
     def open(self, path: str, compression: Compression = Compression.NONE) -> Iterator[Any]:
-        """The decompressed bytes of one file: an object with read(size).
+        """The decompressed bytes of one file: an object with read(size), and read() for the whole of a plain one.
 
         Raises SourceLost if it is gone, BadInput if it cannot be decompressed.
         """
-        with reaching(self.url, path):
+        with self.reaching(path):
             root = self.local_root
             raw: Any
             if root is not None:
                 raw = pa.OSFile(str(root / path), "rb")
             else:
                 chunks = obstore.get(self.store(), path).stream(min_chunk_size=BLOCK)
-                raw = pa.PythonFile(_Chunks(iter(chunks)), mode="r")
+                raw = io.BufferedReader(_Chunks(iter(chunks)), BLOCK)
             codec = _CODECS.get(compression)
-            with raw if codec is None else pa.CompressedInputStream(raw, codec) as stream:
+            if codec is not None:
+                raw = pa.CompressedInputStream(raw if root is not None else pa.PythonFile(raw, mode="r"), codec)
+            with raw as stream:
                 yield stream
 
+    @contextmanager
+    def reaching(self, path: str) -> Iterator[None]:
+        """Turns the storage's errors into ours. `path` is relative to the feed; empty for the feed as a whole."""
+        try:
+            yield
+        except FrazilError:
+            raise
+        except FileNotFoundError as error:
+            if self.local_root is None and failure_of(error).kind is not FailureKind.GONE:
+                raise self._refusal(failure_of(error), path) from error
+            raise _gone(self.url, path) from error
+        except BaseError as error:
+            raise self._refusal(failure_of(error), path) from error
+        except PermissionError as error:
+            raise ConfigError(
+                f"{self.url}: access to {path or 'the feed'} is refused: {_short(error)}",
+                hint="Let the user that runs Frazil and the Spark executors read the feed.",
+                file=path,
+            ) from error
+        except OSError as error:
+            if error.errno is not None:
+                raise SourceUnavailable(f"{self.url}: {path} cannot be read: {_short(error)}", file=path) from error
+            raise BadInput(
+                f"{path}: cannot be decompressed: {_short(error)}",
+                hint="The file is torn. Compare its size with the object in the store.",
+                file=path,
+            ) from error
 
-@contextmanager
-def reaching(feed: str, path: str) -> Iterator[None]:
-    """Turns the storage's errors into ours."""
-    try:
-        yield
-    except FrazilError:
-        raise
-    except (NotFoundError, FileNotFoundError) as error:
-        raise SourceLost(
-            f"{feed}: the file {path} is gone",
-            hint="Files behind the published frontier may be deleted, others not. Restore it, or resync the table.",
-            file=path,
-        ) from error
-    except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
-        raise ConfigError(f"{feed}: access to {path or 'the feed'} is refused: {_short(error)}", file=path) from error
-    except BaseError as error:
-        raise SourceUnavailable(
-            f"{feed}: {path or 'the feed'} cannot be reached: {_short(error)}", file=path
-        ) from error
-    except OSError as error:
-        if error.errno is not None:
-            raise SourceUnavailable(f"{feed}: {path} cannot be read: {_short(error)}", file=path) from error
-        raise BadInput(
-            f"{path}: cannot be decompressed: {_short(error)}",
-            hint="The file is torn. Compare its size with the object in the store.",
-            file=path,
-        ) from error
+    def _store(self) -> Store | None:
+        if not is_object_store(self.url):
+            return None
+        place = parse_place(self.url)
+        return store_for(place, with_credentials(self.url, self.options), strict=True, below=place.key)
+
+    def _refusal(self, failure: Failure, path: str) -> FrazilError:
+        if failure.kind is FailureKind.GONE:
+            return _gone(self.url, path)
+        store = self._store()
+        what = f"{self.url.rstrip('/')}/{path}" if path else self.url
+        text, hint = failure.text, ""
+        if store is not None:
+            text, hint = explained(failure, store.settings, what, "read")
+            if failure.kind is FailureKind.DENIED:
+                hint = (
+                    f"Allow {store.settings.identity} to list the bucket and read objects below the feed's prefix;"
+                    " docs/storage.md has a policy to copy."
+                )
+        kind = SourceUnavailable if failure.transient else ConfigError
+        return kind(f"the feed cannot be read: {text}", hint=hint, file=path, code=failure.code or None)
+
+
+def _gone(feed: str, path: str) -> SourceLost:
+    return SourceLost(
+        f"{feed}: the file {path} is gone",
+        hint="Files behind the published frontier may be deleted, others not. Restore it, or resync the table.",
+        file=path,
+    )
 
 
 def line_blocks(stream: Any, block: int = BLOCK) -> Iterator[bytes]:
@@ -166,19 +198,6 @@ class _Chunks(io.RawIOBase):
         buffer[:size] = self._left[:size]
         self._left = self._left[size:]
         return size
-
-
-@lru_cache(maxsize=16)
-def _store(url: str, options: str) -> ObjectStore:
-    given = json.loads(options)
-    separate = {name: given.pop(name) for name in _SEPARATE if name in given}
-    try:
-        return from_url(url, config=given or None, **separate)
-    except (UnknownConfigurationKeyError, BaseError, ValueError) as error:
-        raise ConfigError(
-            f"feed {url!r}: the storage options are not understood: {_short(error)}",
-            hint="`options:` takes what the object store's client knows, for instance endpoint, region, access_key_id.",
-        ) from error
 
 
 def _short(error: BaseException) -> str:

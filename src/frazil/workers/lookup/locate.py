@@ -6,6 +6,7 @@
                         v3: one Puffin file, one vector per data file  <----+
                         v2: one position delete file per partition     <----'
     by equality: nothing is searched; equality deletes of all keys instead
+    partial rows, and the older rows that were found --completing--> data files
 
 What was searched for an epoch is kept until the next one comes: on another head only other files are searched. Files
 that were written and then lost a race are never reported; they lie below the epoch's prefix for the sweep.
@@ -24,16 +25,16 @@ from pyroaring import BitMap64
 from frazil.clock import Clock
 from frazil.errors import FrazilError
 from frazil.model.arrow import value_type
-from frazil.model.columns import Field, Schema
+from frazil.model.columns import Schema
 from frazil.model.files import FileClosed, Kind
 from frazil.model.ledger import TableHead
 from frazil.model.live import LiveFile
-from frazil.model.names import TableName, key_delete_path, position_delete_path, prefix_of, vectors_path
-from frazil.model.partitions import UNPARTITIONED, PartitionSpec
+from frazil.model.names import key_delete_path, position_delete_path, prefix_of, vectors_path
+from frazil.model.partitions import PartitionSpec
 from frazil.model.ports import Lake, Located
-from frazil.model.write import ParquetSettings
 from frazil.workers import partition_values
 from frazil.workers.lookup.cache import FileIdentity, IndexCache
+from frazil.workers.lookup.completing import complete
 from frazil.workers.lookup.deleted import DeletedRows
 from frazil.workers.lookup.index import KeyIndex
 from frazil.workers.lookup.keys import KeyCodec, Keys
@@ -51,7 +52,8 @@ from frazil.workers.lookup.plan import (
     wanted,
 )
 from frazil.workers.lookup.positions import write_positions
-from frazil.workers.lookup.reading import UnreadableFile, index_file, read_keys, unreadable
+from frazil.workers.lookup.reading import UnreadableFile, read_keys, unreadable
+from frazil.workers.lookup.tables import SearchedTable
 from frazil.workers.lookup.vectors import to_bitmap, write_puffin
 from frazil.workers.parquet import RollingWriter
 from frazil.workers.transforms import bind_spec
@@ -59,26 +61,6 @@ from frazil.workers.transforms import bind_spec
 Found = Mapping[str, BitMap64]
 _THREADS = 4
 _FEW_FILES = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchedTable:
-    """What a search must know of a table. `key` are its key fields in key order, with the current types; equality
-    deletes go under `delete_spec`. `name_mapping` is the property `schema.name-mapping.default`. Picklable."""
-
-    name: TableName
-    key: tuple[Field, ...]
-    schema_id: int
-    format_version: int
-    specs: tuple[PartitionSpec, ...] = (UNPARTITIONED,)
-    delete_spec: PartitionSpec = UNPARTITIONED
-    parquet: ParquetSettings = field(default_factory=ParquetSettings)
-    storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    name_mapping: str | None = None
-
-    def index(self, path: str, size: int) -> KeyIndex:
-        """Raises like `index_file`."""
-        return index_file(path, size, KeyCodec(self.key), self.storage, self.name_mapping)
 
 
 class Roads(Protocol):
@@ -107,14 +89,15 @@ class _Epoch:
 
 @dataclass(slots=True)
 class LookupCounts:
-    """Since the start: lookups, data files searched, files whose answer was known from an earlier head, rows found, and
-    epochs that were published by equality because the race was lost too often."""
+    """Since the start: lookups, data files searched, files whose answer was known from an earlier head, rows found,
+    epochs that were published by equality because the race was lost too often, and partial rows made whole."""
 
     lookups: int = 0
     searched: int = 0
     reused: int = 0
     found: int = 0
     by_equality: int = 0
+    completed: int = 0
 
 
 class TableLocator:
@@ -149,6 +132,9 @@ class TableLocator:
         """See the port. Raises ConfigError for key types that cannot be searched, UnreadableFile for a file that
         nobody here can read, TableChanged for one that is gone, StorageUnavailable."""
         data = tuple(file for file in files if file.kind is Kind.DATA)
+        partial = tuple(file for file in files if file.kind is Kind.PARTIAL)
+        if by_equality and partial:
+            raise AssertionError(f"{self.table.name}: deletes by key cannot complete {partial[0].path}")
         if by_equality:
             self.counts.by_equality += 1
             return Located(files=(*files, *self._equality_deletes(data)))
@@ -157,6 +143,8 @@ class TableLocator:
         deletions = self._deletions(files, live.files, head) if files and live.files else []
         fresh = sum(len(one.fresh) for one in deletions)
         self.counts.found += fresh
+        if partial:
+            data = (*data, *self._completed(partial, deletions))
         if not deletions:
             return Located(files=data)
         vectors = self.table.format_version >= VECTORS_FROM_VERSION
@@ -194,6 +182,12 @@ class TableLocator:
             if epoch.found[file.path]
         ]
         return [one for one in found if one is not None]
+
+    def _completed(self, partial: Sequence[FileClosed], deletions: Sequence[Deletion]) -> tuple[FileClosed, ...]:
+        self.counts.completed += sum(file.records for file in partial)
+        # Beside executors of a cluster the driver has no indexes, and reads the keys of what they found instead.
+        indexed = self._roads is None or self._roads.local
+        return complete(self.table, partial, deletions, self._attempt(), self._index, indexed=indexed)
 
     def _known(self, files: Sequence[FileClosed]) -> _Epoch:
         paths = tuple(file.path for file in files)

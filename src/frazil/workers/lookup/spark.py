@@ -33,8 +33,9 @@ from frazil.workers.crossing import brought_home, carried, packed, unpacked
 from frazil.workers.job import run_on_executors
 from frazil.workers.lookup.cache import FileIdentity, process_cache
 from frazil.workers.lookup.keys import KeyCodec, Keys
-from frazil.workers.lookup.locate import Found, SearchedTable
+from frazil.workers.lookup.locate import Found
 from frazil.workers.lookup.reading import read_keys
+from frazil.workers.lookup.tables import SearchedTable
 from frazil.workers.lookup.vectors import to_bitmap
 
 _NUMBERS, _BYTES = "k long", "k binary"

@@ -34,8 +34,9 @@ from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableTask
 from frazil.workers.lookup.cache import IndexCache
 from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.lookup.locate import SearchedTable, TableLocator
+from frazil.workers.lookup.locate import TableLocator
 from frazil.workers.lookup.positions import write_positions
+from frazil.workers.lookup.tables import SearchedTable
 from frazil.workers.lookup.vectors import to_positions
 from frazil.workers.writer import Place, TableEpochWriter
 

@@ -1,0 +1,203 @@
+"""The catalogs of a pipeline, opened, and which of them has a table.
+
+    tables: orders -> hot, *__archive -> cold, all else -> the default
+    Places.of(table) --> Place: catalog, lake, tables, locators, quarantined
+    RoutedLake, RoutedTables, ...: the same seams, each call handed to the place of its table
+
+Iceberg reaches all tables of one catalog with one set of storage settings, so those of all its volumes are put
+together; where two volumes contradict each other, they need two catalogs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from frazil.config.catalogs import CatalogConfig
+from frazil.config.model import PipelineConfig
+from frazil.config.routing import catalog_of, entry_of_target
+from frazil.daemon.capturing import Order
+from frazil.daemon.locating import Locators
+from frazil.daemon.quarantine import SparkQuarantined
+from frazil.daemon.tables import companion_of
+from frazil.errors import ConfigError
+from frazil.lake.catalog_settings import CatalogSettings, CatalogType, Tls
+from frazil.lake.catalogs import Catalog
+from frazil.lake.changes import SchemaChange
+from frazil.lake.commits import IcebergLake
+from frazil.lake.partitioning import LayoutChange
+from frazil.lake.tables import LoadedTable, Tables
+from frazil.model.columns import Column, TableShape
+from frazil.model.commit import CommitAnswer, CommitPlan, Conflicted, RepairPlan
+from frazil.model.ledger import TableHead
+from frazil.model.live import LiveFiles
+from frazil.model.names import TableName
+from frazil.model.ports import Locator
+from frazil.model.write import TableOptions
+from frazil.workers.lookup.tally import IndexTally
+
+_IO = "io-impl"
+_ANY_IO = "org.apache.iceberg.io.ResolvingFileIO"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Place:
+    """One catalog, and all that works on its tables."""
+
+    catalog: Catalog
+    lake: IcebergLake
+    tables: Tables
+    locators: Locators
+    quarantined: SparkQuarantined
+
+
+class Places:
+    def __init__(self, config: PipelineConfig, default: Place, by_name: Mapping[str, Place]) -> None:
+        """`by_name` are the places of catalogs by the name they have in Spark."""
+        self.default = default
+        self.all = tuple(dict.fromkeys((default, *by_name.values())))
+        self._config = config
+        self._by_name = by_name
+
+    def of(self, table: TableName) -> Place:
+        """The place of a target or of its companion; the default one for Frazil's own tables."""
+        entry = entry_of_target(self._config, companion_of(table))
+        return self._by_name.get(catalog_of(self._config, entry).name, self.default)
+
+
+def used_catalogs(config: PipelineConfig) -> list[CatalogConfig]:
+    """The default one first, then those that tables name."""
+    named = [config.catalogs[entry.catalog] for entry in config.tables if entry.catalog is not None]
+    return list({catalog.name: catalog for catalog in (config.catalog, *named)}.values())
+
+
+def settings_of(config: PipelineConfig, catalog: CatalogConfig) -> CatalogSettings:
+    """What a catalog is opened with: its own settings, and those of every volume that tables of it lie on. Raises
+    ConfigError if two of these volumes contradict each other."""
+    names = [catalog.volume] if catalog.volume else []
+    names += [
+        entry.volume for entry in config.tables if entry.volume and catalog_of(config, entry).name == catalog.name
+    ]
+    storage: dict[str, str] = {}
+    told: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        for key, value in config.volumes[name].fileio_properties().items():
+            if key == _IO and storage.get(key, value) != value:
+                storage[key] = _ANY_IO
+            elif storage.setdefault(key, value) != value:
+                raise ConfigError(
+                    f"the volumes {told[key]} and {name} of catalog {catalog.name} contradict each other: {key}",
+                    hint="Give them two catalogs: two blocks of `catalogs:` may name one server.",
+                    catalog=catalog.name,
+                    option=key,
+                )
+            told.setdefault(key, name)
+    own = catalog_settings(catalog)
+    first = config.volumes[names[0]].location if names else None
+    warehouse = own.warehouse or (None if own.type.speaks_rest else first)
+    return CatalogSettings(
+        name=own.name,
+        type=own.type,
+        warehouse=warehouse,
+        uri=own.uri,
+        tls=own.tls,
+        properties={**storage, **own.properties},
+    )
+
+
+def catalog_settings(config: CatalogConfig) -> CatalogSettings:
+    tls = config.tls
+    return CatalogSettings(
+        name=config.name,
+        type=CatalogType(config.type.value),
+        warehouse=config.warehouse,
+        uri=config.uri,
+        tls=None if tls is None else Tls(ca=tls.ca, certificate=tls.certificate, key=tls.key),
+        properties=config.iceberg_properties,
+    )
+
+
+class RoutedLake:
+    """Implements `TransactionalLake` over several places."""
+
+    def __init__(self, place_of: Callable[[TableName], Place]) -> None:
+        self._place_of = place_of
+
+    def head(self, table: TableName) -> TableHead:
+        return self._place_of(table).lake.head(table)
+
+    def commit(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
+        return self._place_of(table).lake.commit(table, head, plan)
+
+    def commit_many(self, commits: Sequence[tuple[TableName, TableHead, CommitPlan]]) -> list[CommitAnswer]:
+        """One request for each catalog, one after the other: if one is not accepted, the rest is not sent."""
+        lakes = list(dict.fromkeys(self._place_of(table).lake for table, _, _ in commits))
+        answers: list[CommitAnswer] = [Conflicted("nothing was sent: another catalog did not accept its part")] * len(
+            commits
+        )
+        for lake in lakes:
+            own = [number for number, (table, _, _) in enumerate(commits) if self._place_of(table).lake is lake]
+            found = lake.commit_many([commits[number] for number in own])
+            for number, answer in zip(own, found, strict=True):
+                answers[number] = answer
+            if any(isinstance(answer, Conflicted) for answer in found):
+                break
+        return answers
+
+    def live(self, table: TableName, head: TableHead, bounds_of: Sequence[int] = ()) -> LiveFiles:
+        return self._place_of(table).lake.live(table, head, bounds_of)
+
+    def repair(self, table: TableName, head: TableHead, plan: RepairPlan) -> CommitAnswer:
+        return self._place_of(table).lake.repair(table, head, plan)
+
+    def loaded(self, table: TableName, head: TableHead) -> LoadedTable:
+        return self._place_of(table).lake.loaded(table, head)
+
+
+class RoutedTables:
+    """What of `Tables` a pipeline needs, over several places."""
+
+    def __init__(self, place_of: Callable[[TableName], Place]) -> None:
+        self._place_of = place_of
+
+    def exists(self, table: TableName) -> bool:
+        return self._place_of(table).tables.exists(table)
+
+    def load(self, table: TableName) -> LoadedTable:
+        return self._place_of(table).tables.load(table)
+
+    def ensure(self, table: TableName, shape: TableShape, options: TableOptions) -> LoadedTable:
+        return self._place_of(table).tables.ensure(table, shape, options)
+
+    def plan(self, table: TableName, columns: Sequence[Column], options: TableOptions) -> SchemaChange:
+        return self._place_of(table).tables.plan(table, columns, options)
+
+    def plan_layout(self, table: TableName, options: TableOptions) -> LayoutChange:
+        return self._place_of(table).tables.plan_layout(table, options)
+
+
+class RoutedLocators:
+    """All of them share the key index of the default place."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+
+    def of(self, table: TableName) -> Locator:
+        return self._places.of(table).locators.of(table)
+
+    @property
+    def index(self) -> IndexTally:
+        return self._places.default.locators.index
+
+
+class RoutedQuarantined:
+    def __init__(self, place_of: Callable[[TableName], Place]) -> None:
+        self._place_of = place_of
+
+    def keys(self, table: TableName, snapshot_id: int) -> tuple[Mapping[str, Order], int]:
+        return self._place_of(table).quarantined.keys(table, snapshot_id)
+
+    def rows(self, table: TableName, snapshot_id: int) -> pa.Table:
+        return self._place_of(table).quarantined.rows(table, snapshot_id)

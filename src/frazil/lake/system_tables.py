@@ -1,0 +1,119 @@
+"""Frazil's own small tables in the namespace `_frazil`: made on first use, rows appended in one commit on one head.
+
+SystemTable.head() --> exists? no: create --> TableHead
+SystemTable.append(head, rows) --> Parquet through the table's own FileIO --> Publication --> CommitAnswer
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from frazil.clock import Clock
+from frazil.errors import StorageUnavailable
+from frazil.lake.catalogs import Catalog, iceberg_properties
+from frazil.lake.failures import JAVA_ERRORS, failure_of
+from frazil.lake.heads import Base, read_head
+from frazil.lake.publish import Publication, publish
+from frazil.lake.tables import Tables
+from frazil.model.arrow import value_type
+from frazil.model.columns import Column, TableShape, Type
+from frazil.model.commit import CommitAnswer
+from frazil.model.ledger import TableHead
+from frazil.model.names import SYSTEM_NAMESPACE, TableName
+from frazil.model.write import DeleteMode, TableOptions
+
+_OPTIONS = TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
+_NOTHING: Mapping[str, str] = {}
+
+
+def system_shape(columns: Mapping[str, Type], key: tuple[str, ...]) -> TableShape:
+    """The shape of a table of ours."""
+    return TableShape(
+        tuple(Column(name, type_, str(type_), "frazil") for name, type_ in columns.items()), key, "frazil"
+    )
+
+
+class SystemTable:
+    """One of them, in one catalog."""
+
+    def __init__(self, catalog: Catalog, name: str, shape: TableShape, clock: Clock) -> None:
+        self.name = TableName((SYSTEM_NAMESPACE,), name)
+        self._catalog = catalog
+        self._shape = shape
+        self._clock = clock
+
+    def exists(self) -> bool:
+        return Tables(self._catalog).exists(self.name)
+
+    def head(self) -> TableHead:
+        """The table as it is now, made if it was not there. Raises CatalogUnavailable or CatalogRefused."""
+        if not self.exists():
+            Tables(self._catalog).create(self.name, self._shape, _OPTIONS)
+        return read_head(self._catalog, self.name)
+
+    def append(
+        self,
+        head: TableHead,
+        rows: Sequence[Mapping[str, object]],
+        summary: Mapping[str, str],
+        properties: Mapping[str, str] = _NOTHING,
+    ) -> CommitAnswer:
+        """Lands on exactly this head or not at all. Raises StorageUnavailable if the rows cannot be written, before
+        anything is sent."""
+        if not isinstance(head.base, Base):
+            raise TypeError("`head` must be what head() gave")
+        path, size = self._write(head.base, rows)
+        file = {
+            "spec-id": 0,
+            "content": "data",
+            "file-path": path,
+            "file-format": "parquet",
+            "partition": [],
+            "file-size-in-bytes": size,
+            "record-count": len(rows),
+        }
+        publication = Publication(
+            data_files=(file,), summary=summary, properties=lambda snapshot_id, sequence_number: properties
+        )
+        return publish(self._catalog, head.base, publication)
+
+    def _write(self, base: Base, rows: Sequence[Mapping[str, object]]) -> tuple[str, int]:
+        """Through the table's own FileIO, so that it lands wherever the catalog keeps its tables."""
+        try:
+            ids = {column.name: base.table.schema().findField(column.name).fieldId() for column in self._shape.columns}
+            path = f"{base.table.location()}/data/{self._clock.new_uuid()}.parquet"
+            content = _parquet(self._shape, rows, ids)
+            stream = base.table.io().newOutputFile(path).create()
+            try:
+                stream.write(content)
+            finally:
+                stream.close()
+        except JAVA_ERRORS as error:
+            failure = failure_of(error, iceberg_properties(self._catalog.settings))
+            raise StorageUnavailable(
+                f"cannot write to {self.name} at {self._catalog.settings.endpoint}: {failure}",
+                hint="check that the warehouse can be written",
+                table=self.name.text,
+            ) from None
+        return path, len(content)
+
+
+def _parquet(shape: TableShape, rows: Sequence[Mapping[str, object]], ids: Mapping[str, int]) -> bytes:
+    fields = [
+        pa.field(
+            column.name,
+            value_type(column.type),
+            nullable=column.name not in shape.key,
+            metadata={"PARQUET:field_id": str(ids[column.name])},
+        )
+        for column in shape.columns
+    ]
+    columns: dict[str, Any] = {column.name: [row[column.name] for row in rows] for column in shape.columns}
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns, schema=pa.schema(fields)), sink, compression="zstd")
+    return sink.getvalue()

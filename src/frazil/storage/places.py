@@ -1,0 +1,80 @@
+"""Where an object lies, by its URL.
+
+    s3://bucket/key   s3a://   s3n://                     S3 and compatibles
+    gs://bucket/key   gcs://                              Google Cloud Storage
+    abfss://container@account.host/key   wasbs://         Azure, with the account in the URL
+    az://container/key   azure://   adl://                Azure, with the account in the options
+
+A location is never unescaped: Iceberg writes `%41` and means these three characters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from frazil.errors import ConfigError
+
+
+class StoreKind(StrEnum):
+    S3 = "S3"
+    GCS = "Google Cloud Storage"
+    AZURE = "Azure storage"
+
+
+SCHEMES = {
+    "s3": StoreKind.S3,
+    "s3a": StoreKind.S3,
+    "s3n": StoreKind.S3,
+    "gs": StoreKind.GCS,
+    "gcs": StoreKind.GCS,
+    "abfs": StoreKind.AZURE,
+    "abfss": StoreKind.AZURE,
+    "wasb": StoreKind.AZURE,
+    "wasbs": StoreKind.AZURE,
+    "az": StoreKind.AZURE,
+    "azure": StoreKind.AZURE,
+    "adl": StoreKind.AZURE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One object, or a prefix. `account` is Azure's, where the URL names it; `host` is the rest of its address."""
+
+    url: str
+    kind: StoreKind
+    bucket: str
+    key: str
+    account: str = ""
+    host: str = ""
+
+
+def scheme_of(url: str) -> str:
+    """The scheme in lower case; empty for a plain path."""
+    scheme, separator, _ = url.partition(":")
+    return scheme.lower() if separator and "/" not in scheme else ""
+
+
+def is_object_store(url: str) -> bool:
+    return scheme_of(url) in SCHEMES
+
+
+def parse_place(url: str) -> Place:
+    """Raises ConfigError for a URL that names no bucket, or a key that object stores' clients do not take."""
+    kind = SCHEMES[scheme_of(url)]
+    authority, _, key = url.partition("://")[2].partition("/")
+    container, at, host = authority.partition("@")
+    account, _, rest = host.partition(".")
+    if not container or (at and not account):
+        raise ConfigError(
+            f"{url!r} names no bucket", hint="Write scheme://bucket/path, on Azure abfss://container@account.host/path."
+        )
+    parts = key.rstrip("/").split("/")
+    if key and any(part in ("", ".", "..") for part in parts):
+        raise ConfigError(
+            f"{url!r} has an empty part, '.' or '..' in its path",
+            hint="Write the location with single slashes and without dots: object stores do not resolve them.",
+            path=url,
+        )
+    return Place(url=url, kind=kind, bucket=container, key="/".join(parts), account=account, host=rest)

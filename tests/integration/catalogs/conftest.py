@@ -1,0 +1,202 @@
+"""One home for tables per kind of catalog, and another process to race with.
+
+    home(kind) --> a catalog, what it is expected to be able to, and the proxy before it where it speaks HTTP
+    rival      --> a process of its own that commits when told to
+
+What is quick to start runs with every `make test`; the others are marked `more_servers`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from servers.faulty_proxy import FaultyProxy, faulty_proxy
+from servers.hive import hive_metastore
+from servers.moto_glue import moto_server
+from servers.nessie import nessie_server
+from servers.postgres import postgres_server
+from servers.seaweedfs import SeaweedFS
+
+from frazil.lake.capabilities import Capabilities
+from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog, settle
+from frazil.lake.session import open_session
+
+QUICK = ("builtin", "memory", "hadoop", "rest", "seaweedfs", "postgresql")
+MORE = ("hive", "nessie", "glue")
+
+
+@dataclass(frozen=True)
+class Home:
+    """A catalog under contract. `can` is what it is expected to be able to; `proxy` stands before an HTTP server."""
+
+    kind: str
+    catalog: Catalog
+    can: Capabilities
+    proxy: FaultyProxy | None = None
+
+
+class Rival:
+    """The other process."""
+
+    def __init__(self) -> None:
+        script = Path(__file__).with_name("rival.py")
+        self._process = subprocess.Popen(
+            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        assert self.heard() == "started"
+
+    def prepare(self, settings: CatalogSettings, table: str, resolved: int, row: int) -> None:
+        """It has read the head and written its file when this returns."""
+        plain = {
+            "name": settings.name,
+            "type": settings.type.value,
+            "warehouse": settings.warehouse,
+            "uri": settings.uri,
+            "properties": dict(settings.properties),
+        }
+        self._tell(json.dumps({"settings": plain, "table": table, "resolved": resolved, "id": row}))
+        assert self.heard() == "ready"
+
+    def go(self) -> None:
+        self._tell("go")
+
+    def heard(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+
+@pytest.fixture(scope="session")
+def rival() -> Iterator[Rival]:
+    other = Rival()
+    yield other
+    other.stop()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[*QUICK, *(pytest.param(kind, marks=pytest.mark.more_servers) for kind in MORE)],
+)
+def home(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Home]:
+    directory = tmp_path_factory.mktemp(request.param)
+    with ExitStack() as stack:
+        made = _MAKE[request.param](request, directory, stack.enter_context)
+        settings = settle(made.settings)
+        open_session("frazil-tests", [settings], active=spark)
+        yield Home(request.param, open_catalog(spark, settings), made.can, made.proxy)
+
+
+@dataclass(frozen=True)
+class _Made:
+    settings: CatalogSettings
+    can: Capabilities
+    proxy: FaultyProxy | None = None
+
+
+Enter = Callable[[AbstractContextManager[object]], object]
+
+
+def _builtin(request: pytest.FixtureRequest, directory: Path, enter: Enter) -> _Made:
+    return _Made(CatalogSettings(name="c_builtin", warehouse=str(directory)), Capabilities(views=True))
+
+
+def _memory(request: pytest.FixtureRequest, directory: Path, enter: Enter) -> _Made:
+    """A builtin catalog in a directory that nobody else is told of; the rival is."""
+    return _Made(CatalogSettings(name="c_memory", type=CatalogType.MEMORY), Capabilities(views=True))
+
+
+def _hadoop(request: pytest.FixtureRequest, directory: Path, enter: Enter) -> _Made:
+    settings = CatalogSettings(name="c_hadoop", type=CatalogType.HADOOP, warehouse=str(directory))
+    return _Made(settings, Capabilities(rename=False, several_writers=False))
+
+
+def _rest(request: pytest.FixtureRequest, directory: Path, enter: Enter) -> _Made:
+    proxy = enter(faulty_proxy(request.getfixturevalue("rest_uri")))
+    assert isinstance(proxy, FaultyProxy)
+    settings = CatalogSettings(name="c_rest", type=CatalogType.REST, uri=proxy.uri)
+    return _Made(settings, Capabilities(multi_table=True, views=True), proxy)
+
+
+def _seaweedfs(request: pytest.FixtureRequest, directory: Path, enter: Enter) -> _Made:
+    server = request.getfixturevalue("seaweedfs")
+    assert isinstance(server, SeaweedFS)
+    proxy = enter(faulty_proxy(server.catalog_uri))
+    assert isinstance(proxy, FaultyProxy)
+    settings = CatalogSettings(
+        name="c_seaweedfs", type=CatalogType.REST, uri=proxy.uri, properties=server.catalog_properties
+    )
+    # Its table buckets take no Puffin files, which deletion vectors are.
+    return _Made(settings, Capabilities(v3=False), proxy)
+
+
+def _postgresql(request: pytest.FixtureRequest, directory: Path, enter: Enter) -> _Made:
+    uri = enter(postgres_server())
+    settings = CatalogSettings(name="c_postgresql", type=CatalogType.JDBC, uri=f"jdbc:{uri}", warehouse=str(directory))
+    return _Made(settings, Capabilities(views=True))
+
+
+def _hive(request: pytest.FixtureRequest, directory: Path, enter: Enter) -> _Made:
+    uri = enter(hive_metastore(directory / "metastore"))
+    settings = CatalogSettings(
+        name="c_hive", type=CatalogType.HIVE, uri=str(uri), warehouse=str(directory / "warehouse")
+    )
+    return _Made(settings, Capabilities(nested_namespaces=False, views=True))
+
+
+def _nessie(request: pytest.FixtureRequest, directory: Path, enter: Enter) -> _Made:
+    uri = enter(nessie_server(directory))
+    settings = CatalogSettings(
+        name="c_nessie", type=CatalogType.NESSIE, uri=str(uri), warehouse=str(directory / "warehouse")
+    )
+    return _Made(settings, Capabilities(views=True))
+
+
+def _glue(request: pytest.FixtureRequest, directory: Path, enter: Enter) -> _Made:
+    """moto: a stand-in that accepts any credential, with tables on SeaweedFS."""
+    server = request.getfixturevalue("seaweedfs")
+    assert isinstance(server, SeaweedFS)
+    endpoint = enter(moto_server(directory))
+    properties = {**server.fileio, "glue.endpoint": str(endpoint), "client.region": "us-east-1"}
+    settings = CatalogSettings(
+        name="c_glue",
+        type=CatalogType.GLUE,
+        warehouse=f"{server.bucket('glue-tables')}/warehouse",
+        properties=properties,
+    )
+    return _Made(settings, Capabilities(nested_namespaces=False))
+
+
+_MAKE = {
+    "builtin": _builtin,
+    "memory": _memory,
+    "hadoop": _hadoop,
+    "rest": _rest,
+    "seaweedfs": _seaweedfs,
+    "postgresql": _postgresql,
+    "hive": _hive,
+    "nessie": _nessie,
+    "glue": _glue,
+}
+
+
+def without_notes(found: Capabilities) -> Capabilities:
+    return replace(found, notes=())

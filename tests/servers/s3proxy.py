@@ -1,0 +1,93 @@
+"""S3Proxy, started for real: a second S3 server, over a local directory, that checks signatures too."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from servers.rest_server import free_port
+
+from frazil.lake.jars import fetch
+from frazil.lake.java import find_java
+
+_PINNED = Path(__file__).with_suffix(".jars")
+_START_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Proxy:
+    endpoint: str
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+    directory: Path
+
+    @property
+    def fileio(self) -> dict[str, str]:
+        return {
+            "s3.endpoint": self.endpoint,
+            "s3.access-key-id": self.access_key_id,
+            "s3.secret-access-key": self.secret_access_key,
+            "s3.path-style-access": "true",
+            "client.region": "us-east-1",
+        }
+
+    def bucket(self, name: str) -> str:
+        """A bucket is a directory there."""
+        (self.directory / name).mkdir(exist_ok=True)
+        return f"s3://{name}"
+
+
+@contextmanager
+def s3proxy_server(directory: Path) -> Iterator[S3Proxy]:
+    data = directory / "data"
+    data.mkdir(parents=True)
+    server = S3Proxy(
+        endpoint=f"http://127.0.0.1:{free_port()}",
+        access_key_id="AKIASECONDSTORE",
+        secret_access_key="s3proxy-secret-of-tests",
+        directory=data,
+    )
+    settings = {
+        "s3proxy.endpoint": server.endpoint,
+        "s3proxy.authorization": "aws-v2-or-v4",
+        "s3proxy.identity": server.access_key_id,
+        "s3proxy.credential": server.secret_access_key,
+        "jclouds.provider": "filesystem",
+        "jclouds.filesystem.basedir": str(data),
+    }
+    properties = directory / "s3proxy.conf"
+    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    sha256, coordinate = _PINNED.read_text().split()
+    log = directory / "server.log"
+    command = [str(find_java().executable), "-Xmx256m", "-jar", str(fetch(coordinate, sha256))]
+    with log.open("wb") as output:
+        process = subprocess.Popen([*command, "--properties", str(properties)], stdout=output, stderr=subprocess.STDOUT)
+        try:
+            _wait(process, server, log)
+            yield server
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(30)
+
+
+def _wait(process: subprocess.Popen[bytes], server: S3Proxy, log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(server.endpoint, timeout=5):
+                return
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.2)
+    raise RuntimeError(f"S3Proxy did not start:\n{log.read_text()[-3000:]}")

@@ -1,0 +1,50 @@
+"""Parts of rows: which columns come together, and under which number they travel."""
+
+from __future__ import annotations
+
+import pytest
+
+from frazil.model.columns import LONG, STRING, Column, TableShape
+from frazil.model.parts import PRIMARY, UNNAMED, Part, families, part_number, parts_of, primary_family
+from frazil.model.remembered import Remembered, columns_property, remembered
+
+
+def shape(**of: str | None) -> TableShape:
+    columns = tuple(
+        Column(name, LONG if name == "id" else STRING, "", "", family=family) for name, family in of.items()
+    )
+    return TableShape(columns, ("id",), "")
+
+
+def test_a_table_that_comes_whole_has_no_parts() -> None:
+    assert parts_of(shape(id=None, name=None)) == ()
+    assert parts_of(shape(id=UNNAMED, name=UNNAMED)) == ()
+
+
+def test_the_family_of_the_key_is_the_primary_part() -> None:
+    known = shape(id="f2", name="f2", note="f1", lost=None)
+    assert primary_family(known) == "f2"
+    assert parts_of(known) == (Part(PRIMARY, ("id", "name")), Part(part_number("f1", "f2"), ("note",)))
+
+
+def test_what_came_before_families_were_told_is_of_the_primary_part() -> None:
+    known = shape(id="primary", name=UNNAMED, note="f1")
+    assert parts_of(known)[0] == Part(PRIMARY, ("name", "id"))
+    assert part_number(UNNAMED, "primary") == part_number("primary", "primary") == PRIMARY
+
+
+def test_a_table_without_a_known_primary_family_has_an_empty_one() -> None:
+    assert parts_of(shape(id=None, note="f1"))[0] == Part(PRIMARY, ())
+    assert families(shape(id=None, note="f1")) == ("f1",)
+
+
+def test_a_number_depends_on_nothing_but_the_name() -> None:
+    """Changes in quarantine keep theirs when a family is added."""
+    assert part_number("f1", "f0") == part_number("f1", None) == 105_232_182
+    assert 0 < part_number("é" * 300, None) < 2**31
+
+
+@pytest.mark.parametrize("family", ["f2", UNNAMED, None])
+def test_a_table_remembers_the_family_of_a_column(family: str | None) -> None:
+    known = {3: Remembered("104.2", ("note",), family=family), 4: Remembered()}
+    assert remembered({"frazil.columns": columns_property(known)}) == known
