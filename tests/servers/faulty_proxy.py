@@ -30,7 +30,8 @@ class Fault(Enum):
 
 
 class FaultyProxy:
-    """`fail_next` arms one fault; `before_next` is done once, right before the next commit is forwarded. `commits`
+    """`fail_next` arms one fault; `before_next` is done once, right before the next commit is forwarded; `only` says
+    which commits these two are for, by the end of their path. `commits`
     counts the commits that came through, `requests` are their paths and bodies, `headers` those of the newest request
     of any kind. `vend` gives what is added to every answer that describes a table: the credentials of a catalog that
     gives them out."""
@@ -41,6 +42,7 @@ class FaultyProxy:
         self.headers: dict[str, str] = {}
         self.vend: Callable[[], dict[str, Any]] | None = None
         self.before_next: Callable[[], object] | None = None
+        self.only = ""
         self._fault: Fault | None = None
         self._lock = threading.Lock()
         proxy = self
@@ -101,10 +103,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.proxy.headers = dict(self.headers)
         if is_commit:
             self.proxy.requests.append((self.path, json.loads(body)))
+        chosen = is_commit and self.path.endswith(self.proxy.only)
+        if chosen:
             act, self.proxy.before_next = self.proxy.before_next, None
             if act is not None:
                 act()
-        fault = self.proxy.take_fault() if is_commit else None
+        fault = self.proxy.take_fault() if chosen else None
         if fault is Fault.REFUSE:
             self._answer(403, _error(403, "ForbiddenException"))
             return

@@ -11,6 +11,7 @@ client --PUT /bucket/key--> proxy --forwards, with the signed Host--> server
 from __future__ import annotations
 
 import http.client
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,7 +42,7 @@ class FaultyStorage:
     """`fail` arms one fault for the next `times` requests that are `wanted` (method, path with query); `requests`
     remembers all of them."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[tuple[str, str]] = []
         self._fault: tuple[StorageFault, int, Wanted] | None = None
         self._lock = threading.Lock()
@@ -53,12 +54,16 @@ class FaultyStorage:
         Handler.proxy, Handler.target = proxy, target.removeprefix("http://")
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        self._scheme = "http"
+        if tls is not None:
+            self._scheme = "https"
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
 
     def fail(self, fault: StorageFault, times: int = 1, wanted: Wanted = lambda method, path: method == "PUT") -> None:
         self._fault = (fault, times, wanted)
@@ -81,8 +86,9 @@ class FaultyStorage:
 
 
 @contextmanager
-def faulty_storage(target: str) -> Iterator[FaultyStorage]:
-    proxy = FaultyStorage(target)
+def faulty_storage(target: str, tls: ssl.SSLContext | None = None) -> Iterator[FaultyStorage]:
+    """With `tls` it is reached by https."""
+    proxy = FaultyStorage(target, tls)
     try:
         yield proxy
     finally:

@@ -1,7 +1,7 @@
 """moto, a stand-in for AWS Glue: it speaks Glue's protocol and keeps databases and tables in memory.
 
-It accepts any credential and knows no rights. What it proves is the protocol: that our settings make iceberg-java ask
-Glue for the right things, and that a commit on an old version of a table is refused.
+It accepts any credential, knows no rights, and takes a table's new version whatever the old one was. What it proves is
+the protocol: that our settings make iceberg-java ask Glue for the right things. About races it proves nothing.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from frazil.model.epoch import Frontier, Window
 from frazil.model.files import Message
 from frazil.model.ledger import TableHead
 from frazil.model.names import JobId, TableName, batch_id, epoch_prefix
-from frazil.model.ports import Arbiter, Lake, Locator
+from frazil.model.ports import Arbiter, Locator, TransactionalLake
 from frazil.model.position import Position
 from frazil.model.write import EpochTarget
 
@@ -56,12 +56,14 @@ class Settings:
     mode: SnapshotMode
     max_epochs: int
     heartbeat: timedelta
+    together: bool
+    """All tables of an epoch in one commit."""
 
 
 class Edges(Protocol):
     """What a process meets of the world."""
 
-    lake: Lake
+    lake: TransactionalLake
     arbiter: Arbiter
     clock: Clock
 
@@ -207,21 +209,32 @@ class Process:
         return self.head(table).snapshot_id is None
 
     def publish(self, intents: list[Intent]) -> None:
-        for intent in intents:
-            locator = self.locators.get(intent.table)
-            outcome = publisher.publish(intent, self.edges.lake, self.edges.clock, self, locator)
-            match outcome:
-                case Published() | AlreadyPublished():
+        for group in self.groups(intents):
+            outcomes = self.publish_group(group)
+            for intent, outcome in zip(group, outcomes, strict=True):
+                if isinstance(outcome, Published | AlreadyPublished):
                     self.progress[intent.table] = self.progress[intent.table].landed(intent.upper)
                     self.published_at[intent.table] = self.edges.clock.now()
-                case Recut() | GaveUp():
-                    return self.resume()
-                case _:
-                    error = failure(outcome, intent)
-                    assert error is not None
+            for intent, outcome in zip(group, outcomes, strict=True):
+                if (error := failure(outcome, intent)) is not None and not isinstance(outcome, GaveUp):
                     raise error
+            if any(isinstance(outcome, Recut | GaveUp) for outcome in outcomes):
+                return self.resume()
         self.written.pop(0)
         return self.edges.acknowledge(acknowledgeable(self.progress.values()), self.tables)
+
+    def groups(self, intents: list[Intent]) -> list[list[Intent]]:
+        if not self.settings.together:
+            return [[intent] for intent in intents]
+        uppers = sorted({intent.upper for intent in intents}, key=lambda upper: upper.order)
+        return [[intent for intent in intents if intent.upper == upper] for upper in uppers]
+
+    def publish_group(self, group: list[Intent]) -> tuple[Outcome, ...]:
+        if len(group) > 1:
+            return publisher.publish_together(group, self.edges.lake, self.edges.clock, self, self.locators)
+        (intent,) = group
+        locator = self.locators.get(intent.table)
+        return (publisher.publish(intent, self.edges.lake, self.edges.clock, self, locator),)
 
     # What the production port `Observer` is told.
 

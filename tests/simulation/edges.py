@@ -102,6 +102,8 @@ class WorldEdges(CalmClock):
         "overtaken": (0.0, 0.0, 0.1, 0.95),
     }
 
+    FAULTS_TOGETHER: ClassVar = {"partly landed": (0.0, 0.2, 0.6)}
+
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world)
         self.name = name
@@ -135,6 +137,28 @@ class WorldEdges(CalmClock):
             return None if snapshot is None else snapshot.id
 
         return self._conditional_write(effect)
+
+    def commit_many(self, commits: Sequence[tuple[TableName, TableHead, CommitPlan]]) -> list[CommitAnswer]:
+        """All or nothing, says the server; one that stops in the middle keeps what it had done."""
+        landed: dict[TableName, int] = {}
+
+        def effect() -> int | None:
+            tables = self.world.catalog.tables
+            if any(tables[table] is not head.base for table, head, _ in commits):
+                return None
+            for table, head, plan in commits:
+                if landed and self._by_chance("partly landed"):
+                    self.tell(f"lands {len(landed)} of {len(commits)} tables")
+                    return None
+                snapshot = self.world.land(table, head.base, plan)
+                assert snapshot is not None
+                landed[table] = snapshot.id
+            return 0
+
+        answer = self._conditional_write(effect)
+        if not isinstance(answer, Accepted):
+            return [answer] * len(commits)
+        return [Accepted(landed[table]) for table, _, _ in commits]
 
     # Arbiter
 

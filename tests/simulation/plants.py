@@ -5,7 +5,7 @@ The production code is not edited: a decision is replaced for the time of a run,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from unittest.mock import patch
@@ -17,11 +17,11 @@ from frazil.coordinator import admission, publish, publisher
 from frazil.coordinator.admission import Admitted
 from frazil.coordinator.frontier import At, Fresh, read_frontier
 from frazil.coordinator.publish import Answer, Committing, Intent, Locating, NeedHead, Published, State
-from frazil.model.commit import CommitAnswer, Unknown
+from frazil.model.commit import Accepted, CommitAnswer, Unknown
 from frazil.model.ledger import Fence, TableHead
 from frazil.model.live import LiveFile
 from frazil.model.names import JobId
-from frazil.model.ports import Lake
+from frazil.model.ports import Lake, TransactionalLake
 from frazil.workers.lookup import plan
 from frazil.workers.lookup.plan import Deletion
 
@@ -68,6 +68,16 @@ def _commit_on_a_newer_head(
     return _commit(intent, replace(state, head=now) if fits else state, lake, clock, observer)
 
 
+def _one_speaks_for_all(
+    ready: Sequence[tuple[Intent, Committing]], lake: TransactionalLake, clock: Clock, observer: publisher.Observer
+) -> Sequence[CommitAnswer]:
+    answers = _commit_many(ready, lake, clock, observer)
+    first, _ = ready[0]
+    newest = lake.head(first.table).newest(first.coordinator.job)
+    landed = newest is not None and newest.batch_id == first.plan.entry.batch_id
+    return [Accepted(0)] * len(ready) if landed else answers
+
+
 def _without_replacing(file: LiveFile, matched: BitMap64, deleted: BitMap64) -> Deletion | None:
     found = _deletion(file, matched, deleted)
     return None if found is None else replace(found, replaced=())
@@ -103,7 +113,7 @@ def _without_empty_epochs(
 
 
 _epochs_to_publish = driver.epochs_to_publish
-_commit, _deletion = publisher._commit, plan.deletion
+_commit, _commit_many, _deletion = publisher._commit, publisher._commit_many, plan.deletion
 
 PLANTS = {
     "no-frontier-check": Plant(
@@ -125,6 +135,11 @@ PLANTS = {
         "H47",
         "what was found on one head is committed on a newer one",
         replaced=(publisher, "_commit", _commit_on_a_newer_head),
+    ),
+    "one-speaks-for-all": Plant(
+        "H6",
+        "of several tables in one commit, the first one tells whether all landed",
+        replaced=(publisher, "_commit_many", _one_speaks_for_all),
     ),
     "vector-not-replaced": Plant(
         "H23",

@@ -21,6 +21,8 @@ MUST_HAPPEN = (
     "Fenced",
     "Stopped",
     "GaveUp",
+    "HeldBack",
+    "lands 1 of 2 tables",
     "heartbeat at",
     "append at",
     "row_delta at",

@@ -71,6 +71,8 @@ class World:
         self.tables = tuple(TableName(("shop",), name) for name in ("orders", "items", "users")[: chance.randint(1, 3)])
         self.joined = self.tables[: chance.randint(1, len(self.tables))]
         self.rates = {name: chance.choice(rates) for name, rates in WorldEdges.FAULTS.items()}
+        together = random.Random(f"together {seed}")
+        self.rates |= {name: together.choice(rates) for name, rates in WorldEdges.FAULTS_TOGETHER.items()}
         self.storage = Storage()
         self.catalog = Catalog(JOB, planted.catalog_checks_base)
         self.register = Register(checks=chance.random() < 0.8)
@@ -81,6 +83,7 @@ class World:
             mode=chance.choice(("every-resolved", "every-resolved", "latest")),
             max_epochs=chance.randint(1, 4),
             heartbeat=timedelta(seconds=chance.choice((5, 40, 100_000))),
+            together=together.random() < 0.4,
         )
         self.oracle = Oracle(JOB, self.catalog, self.storage, self.feed, self.settings.mode == "every-resolved")
         self.vectors = chance.choice((0.0, 0.5, 1.0, 1.0))

@@ -8,7 +8,7 @@ from frazil.cli.exit_codes import EPILOG
 from frazil.cli.output import counted, print_json, print_table, stdout_kept_clean
 from frazil.cli.seam import Session, json_option, on_pipeline
 from frazil.config.model import PipelineConfig
-from frazil.daemon.results import CheckedTable, CheckReport
+from frazil.daemon.results import CheckedCatalog, CheckedTable, CheckReport
 
 
 @click.command(epilog=EPILOG)
@@ -35,13 +35,23 @@ def check(session: Session, config: PipelineConfig, *, as_json: bool) -> None:
 
 def _print_report(session: Session, report: CheckReport) -> None:
     click.echo(f"feed     {session.redact(report.feed)}")
-    click.echo(f"catalog  {session.redact(report.catalog)}")
+    for catalog in report.catalogs:
+        _print_catalog(session, catalog)
     for table in report.tables:
         _print_checked(session, table)
     click.echo(f"\n{counted(len(report.tables), 'table')}; nothing was changed")
     if report.pin_yaml:
         click.echo("\nTo pin what was discovered, put this into the configuration:\n")
         click.echo(report.pin_yaml.rstrip())
+
+
+def _print_catalog(session: Session, catalog: CheckedCatalog) -> None:
+    click.echo(f"catalog  {session.redact(catalog.described)}")
+    able = [name for name, can in catalog.abilities.items() if can]
+    unable = [name for name, can in catalog.abilities.items() if not can]
+    click.echo(f"         can: {', '.join(able) or 'nothing of this'}; cannot: {', '.join(unable) or 'nothing'}")
+    for note in catalog.notes:
+        click.echo(f"         note: {session.redact(note)}")
 
 
 def _print_checked(session: Session, table: CheckedTable) -> None:

@@ -1,4 +1,4 @@
-"""`frazil epochs`: what was published to one table."""
+"""`frazil epochs`: what was published to one table, or the moments at which all tables agree."""
 
 from __future__ import annotations
 
@@ -12,16 +12,27 @@ from frazil.config.model import PipelineConfig
 
 @click.command(epilog=EPILOG)
 @on_pipeline
-@click.argument("table")
+@click.argument("table", required=False)
+@click.option("--consistent", is_flag=True, help="The moments at which all tables agree, with the snapshot of each.")
 @json_option
-def epochs(session: Session, config: PipelineConfig, *, table: str, as_json: bool) -> None:
+def epochs(session: Session, config: PipelineConfig, *, table: str | None, consistent: bool, as_json: bool) -> None:
     """List the epochs published to TABLE (a target, namespace.table), newest first.
 
     \b
     Examples:
       frazil epochs shop.yaml analytics.orders
       frazil epochs shop.yaml analytics.orders --json | jq '.[0].snapshot_id'
+      frazil epochs shop.yaml --consistent
     """
+    if consistent == (table is not None):
+        raise click.UsageError("give a TABLE, or --consistent for all of them")
+    if table is None:
+        _consistent(session, config, as_json)
+    else:
+        _of_table(session, config, table, as_json)
+
+
+def _of_table(session: Session, config: PipelineConfig, table: str, as_json: bool) -> None:
     with stdout_kept_clean(as_json), session.open_pipeline(config) as pipeline:
         published = pipeline.epochs(table)
     if as_json:
@@ -39,3 +50,19 @@ def epochs(session: Session, config: PipelineConfig, *, table: str, as_json: boo
         ],
         numbers=("data files", "delete files", "rows", "deletes"),
     )  # fmt: skip
+
+
+def _consistent(session: Session, config: PipelineConfig, as_json: bool) -> None:
+    with stdout_kept_clean(as_json), session.open_pipeline(config) as pipeline:
+        found = pipeline.consistent_epochs()
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("resolved", "table", "snapshot", "recorded"),
+        [
+            (epoch.resolved, table, snapshot, None if epoch.recorded_at is None else moment_text(epoch.recorded_at))
+            for epoch in found
+            for table, snapshot in epoch.snapshots.items()
+        ],
+    )

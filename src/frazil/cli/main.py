@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from frazil.cli.as_of import as_of
 from frazil.cli.check import check
 from frazil.cli.epochs import epochs
 from frazil.cli.exit_codes import EPILOG
@@ -89,7 +90,7 @@ def cli() -> None:
 
 if importlib.util.find_spec("frazil.cli.demo") is not None:
     cli.add_command(LateCommand("demo", "frazil.cli.demo", "Show Frazil at work: no database, no cloud."))
-for _command in (run, check, status, epochs, quarantine, rewind, init):
+for _command in (run, check, status, epochs, as_of, quarantine, rewind, init):
     cli.add_command(_command)
 
 

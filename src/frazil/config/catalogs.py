@@ -13,7 +13,7 @@
 | hadoop   | warehouse                           |                                       |
 | rest     | uri                                 | warehouse, auth, headers, tls, delegation |
 | hive     | uri (thrift://host:port)            | warehouse                             |
-| glue     | warehouse                           | region, account                       |
+| glue     | warehouse                           | region, account, uri: another endpoint |
 | s3tables | warehouse (the table bucket's ARN)  | uri, region, auth                     |
 | jdbc     | uri (jdbc:postgresql://, jdbc:mysql://), warehouse | user, password         |
 | nessie   | uri, warehouse                      | reference, auth: bearer               |
@@ -204,7 +204,7 @@ class CatalogConfig(Settings):
         default=None,
         description=(
             "rest, nessie: the server's address. hive: thrift://host:9083. jdbc: jdbc:postgresql://host/database. "
-            "builtin: another place for the SQLite file."
+            "glue, s3tables: another endpoint than AWS' own. builtin: another place for the SQLite file."
         ),
         examples=["http://localhost:8181"],
     )

@@ -114,8 +114,12 @@ class CockroachSource(Settings):
     )
     options: TextMap = Field(
         default_factory=dict,
-        description="Passed on untouched to the storage client that reads the feed (region, endpoint, credentials).",
-        examples=[{"aws_region": "eu-central-1"}],
+        description=(
+            "How the feed's storage is reached: endpoint, region, access_key_id, secret_access_key, session_token, "
+            "profile, path_style (s3); service_account_file, token (gcs); account, key, sas_token (azure); or "
+            "Iceberg's names (s3.endpoint, ...). Credentials that are not given are looked for where Frazil is started."
+        ),
+        examples=[{"region": "eu-central-1", "profile": "shop"}],
     )
     changefeed_options: TextMap = Field(
         default_factory=dict,

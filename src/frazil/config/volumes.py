@@ -141,7 +141,7 @@ class VolumeConfig(Settings):
     client_secret: str | None = Field(default=None, min_length=1, description="azure: the service principal's secret.")
     login: bool = Field(
         default=False,
-        description="azure: use the login of the user that starts Frazil (`az login` and its like); needs frazil[azure].",
+        description="azure: use the login of the user that starts Frazil (`az login`, ...); needs frazil[azure].",
     )
     namenodes: tuple[str, ...] = Field(
         default=(),

@@ -2,18 +2,19 @@
 
 with Pipeline.from_file("shop.yaml") as pipeline:    opens Spark, the catalog and the source
     pipeline.run(once=True)                           check() status() epochs() rewind() snapshot_at()
-                                                      quarantine() replay()
+                                                      as_of() consistent() quarantine() replay()
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from threading import Event, Lock
 from types import TracebackType
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from frazil.clock import Clock, SystemClock
 from frazil.config.load import load_config
@@ -21,19 +22,26 @@ from frazil.config.model import PipelineConfig
 from frazil.daemon import inspection
 from frazil.daemon.assemble import Assembly, assemble
 from frazil.daemon.pipeline import Run
+from frazil.daemon.places import checked_catalogs
 from frazil.daemon.quarantine import listed
 from frazil.daemon.replay import Replay
 from frazil.daemon.results import (
     CheckReport,
+    ConsistentEpoch,
     Progress,
     PublishedEpoch,
     QuarantinedChange,
     ReplayReport,
     RunSummary,
+    SourceSnapshot,
     TableProgress,
     TableStatus,
 )
-from frazil.model.position import Position, parse_position
+from frazil.errors import ConfigError
+from frazil.lake.consistent import ConsistentEpoch as RecordedEpoch
+from frazil.lake.consistent import ConsistentEpochs
+from frazil.model.names import TableName
+from frazil.model.position import NotAPosition, Position, parse_position
 from frazil.observability.metrics import Metrics, MetricsServer
 
 
@@ -106,7 +114,8 @@ class Pipeline:
 
     def check(self) -> CheckReport:
         """Connects to everything and says what a run would create or change; changes nothing."""
-        return inspection.check(self._assembly.parts, self._assembly.described_catalog, self._assembly.described_feed)
+        parts, assembly = self._assembly.parts, self._assembly
+        return inspection.check(parts, checked_catalogs(assembly.places, self.config), assembly.described_feed)
 
     def status(self) -> list[TableStatus]:
         return inspection.status(self._assembly.parts)
@@ -120,6 +129,33 @@ class Pipeline:
         """The snapshot that shows the table at this moment of the source: its newest epoch up to there."""
         moment = parse_position(resolved) if isinstance(resolved, str) else resolved
         return inspection.snapshot_at(self._assembly.parts, table, moment)
+
+    def as_of(self, table: str, moment: Position | datetime | str) -> SourceSnapshot:
+        """The snapshot that shows the table as it was at a moment of the source: a position, or a time of the source's
+        clock. Raises ConfigError for a text that is neither, or if nothing that old can be read."""
+        return inspection.source_snapshot(self._assembly.parts, table, parse_moment(moment))
+
+    def read(self, table: str, as_of: Position | datetime | str | None = None) -> DataFrame:
+        """The rows of a target table, now or as of a moment of the source. Raises like `as_of`."""
+        target = TableName.parse(table)
+        name = f"`{self._assembly.places.of(target).catalog.settings.name}`.{target.sql}"
+        if as_of is None:
+            return self.spark.table(name)
+        return self.spark.sql(f"SELECT * FROM {name} VERSION AS OF {self.as_of(table, as_of).snapshot_id}")
+
+    def consistent(self, moment: Position | str | None = None) -> ConsistentEpoch:
+        """The snapshot of every table at one moment of the source, by default the newest at which all of them agree.
+        Raises ConfigError if there is none."""
+        at = parse_position(moment) if isinstance(moment, str) else moment
+        return inspection.consistent(self._assembly.parts, self._recorded(), at)
+
+    def consistent_epochs(self) -> list[ConsistentEpoch]:
+        """The moments at which all tables agreed, newest first: those that were recorded (`atomic: pipeline`), else
+        the newest one, from the ledgers."""
+        return [
+            ConsistentEpoch(resolved=one.resolved, snapshots=one.snapshots, recorded_at=one.recorded_at)
+            for one in self._recorded()
+        ] or [self.consistent()]
 
     def rewind(self, table: str) -> str:
         """Lets a table that was rolled back go on from what it holds now. Says what was done."""
@@ -138,6 +174,10 @@ class Pipeline:
         target = inspection.mirror(parts, table)
         source = inspection.source_of(parts, target)
         return Replay(parts, assembly.quarantined, assembly.lake, source).run()
+
+    def _recorded(self) -> Sequence[RecordedEpoch]:
+        agreement = ConsistentEpochs(self._assembly.places.default.catalog, self.clock)
+        return agreement.recorded(self.config.job)
 
     @property
     def _assembly(self) -> Assembly:
@@ -167,3 +207,26 @@ def _summary(run: Run) -> RunSummary:
         tables=len(tables),
         resolved=None if run.resolved is None else run.resolved.text,
     )
+
+
+def parse_moment(moment: Position | datetime | str) -> Position | datetime:
+    """A position of a source, or a time with its zone. Raises ConfigError."""
+    found: Position | datetime | None = None
+    if not isinstance(moment, str):
+        found = moment
+    else:
+        try:
+            found = parse_position(moment)
+        except NotAPosition:
+            try:
+                found = datetime.fromisoformat(moment)
+            except ValueError:
+                found = None
+    if found is None or (isinstance(found, datetime) and found.tzinfo is None):
+        problem = "is neither a position nor a time" if found is None else "has no time zone"
+        raise ConfigError(
+            f"{moment} {problem}",
+            hint="Write a time like 2026-03-01T12:00:00Z, or a position as `frazil epochs` shows it "
+            "(1701102296662969433.0000000001).",
+        )
+    return found

@@ -73,7 +73,6 @@ class Assembly:
     places: Places
     lake: RoutedLake
     quarantined: RoutedQuarantined
-    described_catalog: str
     described_feed: str
     close: Callable[[], None]
 
@@ -127,7 +126,6 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
         places=places,
         lake=lake,
         quarantined=quarantined,
-        described_catalog=", ".join(f"{one.type} {one.endpoint}" for one in settings.values()),
         described_feed=mask_text(config.source.feed),
         close=close,
     )

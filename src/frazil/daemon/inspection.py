@@ -1,6 +1,6 @@
 """What a pipeline's tables say about themselves, and setting one right. All of it is read from the ledger.
 
-status, epochs, snapshot_at   read heads, change nothing
+status, epochs, as of ...     read heads, change nothing
 check                         the source and the catalog, and what a run would make of them
 rewind                        one commit, for a table that was rolled back
 """
@@ -8,6 +8,7 @@ rewind                        one commit, for a table that was rolled back
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from frazil import errors
 from frazil.config.routing import Route, is_pattern, route, target_of
@@ -18,16 +19,20 @@ from frazil.coordinator.recovery import newest_generation, rewind_plan, source_t
 from frazil.daemon.modes import check_parts
 from frazil.daemon.pipeline import Parts
 from frazil.daemon.results import (
+    CheckedCatalog,
     CheckedColumn,
     CheckedTable,
     CheckReport,
+    ConsistentEpoch,
     PublishedEpoch,
+    SourceSnapshot,
     TableAction,
     TableStatus,
 )
 from frazil.daemon.shaping import known_by
 from frazil.daemon.tables import companion
-from frazil.lake.history import published
+from frazil.lake.consistent import ConsistentEpoch as RecordedEpoch
+from frazil.lake.history import as_of, published, retained
 from frazil.lake.schemas import target_columns
 from frazil.lake.settling import settle
 from frazil.lake.tables import LoadedTable
@@ -35,7 +40,7 @@ from frazil.model.columns import TableShape
 from frazil.model.commit import Accepted, CommitPlan
 from frazil.model.names import BadName, TableName
 from frazil.model.parts import UNNAMED, families
-from frazil.model.position import Position, is_before
+from frazil.model.position import Position, is_before, parse_position
 from frazil.model.state import TableState
 from frazil.model.write import Role
 
@@ -69,19 +74,85 @@ def snapshot_at(parts: Parts, table: str, moment: Position) -> int | None:
     target = _own(parts, table)
     if not parts.tables.exists(target):
         return None
-    for epoch in published(parts.lake.head(target), parts.config.job):
-        if not is_before(moment, epoch.entry.resolved):
-            return epoch.snapshot_id
-    return None
+    found = as_of(parts.lake.head(target), parts.config.job, moment)
+    return None if found is None else found.snapshot_id
 
 
-def check(parts: Parts, catalog: str, feed: str) -> CheckReport:
+def source_snapshot(parts: Parts, table: str, moment: Position | datetime) -> SourceSnapshot:
+    """Raises ConfigError if nothing that old can be read."""
+    target, job = _own(parts, table), parts.config.job
+    asked = moment.isoformat() if isinstance(moment, datetime) else moment.text
+    epochs = retained(parts.lake.head(target), job) if parts.tables.exists(target) else ()
+    found = next((epoch for epoch in epochs if epoch.is_within(moment)), None)
+    if found is None:
+        oldest = (
+            f"the oldest epoch that can be read is {epochs[-1].entry.resolved}" if epochs else "nothing is published"
+        )
+        raise errors.ConfigError(
+            f"{target} cannot be read as of {asked}: {oldest}",
+            hint=f"`frazil epochs CONFIG {target}` lists what there is. Tags keep epochs when snapshots expire.",
+            table=target.text,
+            asked=asked,
+        )
+    newest = epochs[0].entry.resolved
+    reached = (
+        newest.source_time is not None and newest.source_time >= moment
+        if isinstance(moment, datetime)
+        else (not is_before(newest, moment))
+    )
+    return SourceSnapshot(
+        table=target.text,
+        asked=asked,
+        snapshot_id=found.snapshot_id,
+        resolved=found.entry.resolved.text,
+        source_time=found.entry.resolved.source_time,
+        reached=reached,
+    )
+
+
+def consistent(parts: Parts, recorded: Sequence[RecordedEpoch], moment: Position | None) -> ConsistentEpoch:
+    """All tables at one moment: the one asked for, else the newest. Raises ConfigError if not all of them are published
+    up to there, or one of them cannot be read that far back any more."""
+    job = parts.config.job
+    heads = {target: parts.lake.head(target) for target in mirrors(parts) if parts.tables.exists(target)}
+    frontiers = [entry.resolved for head in heads.values() if (entry := head.newest(job)) is not None]
+    if not frontiers:
+        raise errors.ConfigError(
+            f"pipeline {parts.config.pipeline} has published nothing yet", hint="Run it first: frazil run CONFIG"
+        )
+    proven = min(frontiers, key=lambda position: position.order)
+    newest = max((proven, *(parse_position(epoch.resolved) for epoch in recorded[:1])), key=lambda p: p.order)
+    if moment is not None and is_before(newest, moment):
+        raise errors.ConfigError(
+            f"not every table of pipeline {parts.config.pipeline} is known to be complete up to {moment}",
+            hint=f"All of them are up to {newest}. A table without changes tells so by a heartbeat, or with "
+            "`atomic: pipeline` in _frazil.consistent_epochs.",
+            asked=moment.text,
+        )
+    at = moment or newest
+    snapshots: dict[str, int | None] = {}
+    for target, head in heads.items():
+        shown = as_of(head, job, at)
+        if shown is None and not head.history_is_whole:
+            raise errors.ConfigError(
+                f"{target} cannot be read as of {at} any more: its snapshots of then have expired",
+                hint="Ask for a newer moment, or keep snapshots longer; tags keep them too.",
+                table=target.text,
+            )
+        snapshots[target.text] = None if shown is None else shown.snapshot_id
+    known = next((epoch for epoch in recorded if epoch.resolved == at.text), None)
+    return ConsistentEpoch(
+        resolved=at.text, snapshots=snapshots, recorded_at=None if known is None else known.recorded_at
+    )
+
+
+def check(parts: Parts, catalogs: Sequence[CheckedCatalog], feed: str) -> CheckReport:
     routes = route(parts.config, [table.name for table in parts.source.tables()])
     checked = [_checked(parts, taken) for taken in routes]
     known = [(taken, shape) for taken, (_, shape) in zip(routes, checked, strict=True) if shape is not None]
     return CheckReport(
         tables=tuple(table for table, _ in checked) + tuple(_missing(parts, routes)),
-        catalog=catalog,
+        catalogs=tuple(catalogs),
         feed=feed,
         pin_yaml=parts.shaper.pins(known),
     )

@@ -16,13 +16,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from frazil.config.catalogs import CatalogConfig
-from frazil.config.model import PipelineConfig
+from frazil.config.model import Atomic, PipelineConfig
 from frazil.config.routing import catalog_of, entry_of_target
 from frazil.daemon.capturing import Order
 from frazil.daemon.locating import Locators
 from frazil.daemon.quarantine import SparkQuarantined
+from frazil.daemon.results import CheckedCatalog
 from frazil.daemon.tables import companion_of
 from frazil.errors import ConfigError
+from frazil.lake.capabilities import capabilities
 from frazil.lake.catalog_settings import CatalogSettings, CatalogType, Tls
 from frazil.lake.catalogs import Catalog
 from frazil.lake.changes import SchemaChange
@@ -117,6 +119,30 @@ def catalog_settings(config: CatalogConfig) -> CatalogSettings:
         tls=None if tls is None else Tls(ca=tls.ca, certificate=tls.certificate, key=tls.key),
         properties=config.iceberg_properties,
     )
+
+
+def checked_catalogs(places: Places, config: PipelineConfig) -> list[CheckedCatalog]:
+    """What each catalog can do, and what follows for this configuration."""
+    found = []
+    for place in places.all:
+        known, settings = capabilities(place.catalog), place.catalog.settings
+        notes = list(known.notes)
+        if config.atomic is Atomic.PIPELINE and not known.multi_table:
+            notes.append(
+                "atomic: pipeline: this catalog has no commit for several tables; they are committed one by one, and "
+                "_frazil.consistent_epochs tells the moments at which all agree"
+            )
+        if config.atomic is Atomic.PIPELINE and len(places.all) > 1:
+            notes.append("atomic: pipeline: one commit for each catalog, not one for all")
+        found.append(
+            CheckedCatalog(
+                name=settings.name,
+                described=f"{settings.type} {settings.endpoint}",
+                abilities=dict(known.as_table()),
+                notes=tuple(notes),
+            )
+        )
+    return found
 
 
 class RoutedLake:

@@ -4,6 +4,7 @@
     check()  -> CheckReport of CheckedTable
     status() -> TableStatus of each table
     epochs() -> PublishedEpoch, newest first
+    as_of()  -> SourceSnapshot; consistent() -> ConsistentEpoch: all tables at one moment
     quarantine() -> QuarantinedChange, in source order; replay() -> ReplayReport
 
 Field names are what `--json` prints: renaming one breaks scripts.
@@ -11,6 +12,7 @@ Field names are what `--json` prints: renaming one breaks scripts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -85,11 +87,21 @@ class CheckedTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedCatalog:
+    """A catalog, what it can do, and what follows from that."""
+
+    name: str
+    described: str
+    abilities: Mapping[str, bool]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """`catalog` and `feed` describe what was reached, without secrets; `pin_yaml` pins what was discovered."""
+    """`catalogs` and `feed` describe what was reached, without secrets; `pin_yaml` pins what was discovered."""
 
     tables: tuple[CheckedTable, ...]
-    catalog: str
+    catalogs: tuple[CheckedCatalog, ...]
     feed: str
     pin_yaml: str = ""
 
@@ -133,6 +145,29 @@ class PublishedEpoch:
     def __post_init__(self) -> None:
         if self.committed_at.tzinfo is None:
             raise ValueError(f"{self.table}: committed_at has no time zone")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSnapshot:
+    """The snapshot that shows a table as it was at a moment of the source. `reached` is False if the table is not
+    published up to that moment yet: then it is the newest one, and changes may be missing."""
+
+    table: str
+    asked: str
+    snapshot_id: int
+    resolved: str
+    source_time: datetime | None
+    reached: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsistentEpoch:
+    """A moment of the source at which all tables of a pipeline can be read together. `snapshots` are by target; None
+    where a table had nothing yet. `recorded_at` is None if nobody recorded it: then it follows from the ledgers."""
+
+    resolved: str
+    snapshots: Mapping[str, int | None]
+    recorded_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

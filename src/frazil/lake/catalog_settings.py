@@ -127,8 +127,9 @@ class CatalogSettings:
             case CatalogType.MEMORY:
                 return "memory"
             case CatalogType.GLUE:
-                region = self.properties.get("client.region", "the region of the environment")
-                return without_credentials(self.properties.get("glue.endpoint", f"AWS Glue in {region}"))
+                told = iceberg_properties(self)
+                region = told.get("client.region", "the region of the environment")
+                return without_credentials(told.get("glue.endpoint", f"AWS Glue in {region}"))
             case _:
                 return without_credentials(iceberg_properties(self).get("uri", ""))
 
@@ -226,7 +227,7 @@ def _by_type(settings: CatalogSettings) -> dict[str, str]:
         case CatalogType.HIVE:
             return {"type": "hive", "uri": settings.uri or "", **stored}
         case CatalogType.GLUE:
-            return {"type": "glue", **stored}
+            return {"type": "glue", **stored, **({"glue.endpoint": settings.uri} if settings.uri else {})}
         case CatalogType.NESSIE:
             return {"type": "nessie", "uri": settings.uri or "", **stored}
         case CatalogType.REST:

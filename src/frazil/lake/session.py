@@ -89,6 +89,8 @@ def session_conf(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        # A task holds a batch on both sides of the socket; of parcels of changes, few rows make a large one.
+        "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": _scratch_directory(),
         "spark.ui.enabled": "false",

@@ -23,6 +23,7 @@ from frazil.lake.handles import Handles, handles_of, made_once, text
 _STORAGE = ("s3.", "client.", "gcs.", "adls.", "hadoop.", "io-impl")
 _METADATA_FILE = re.compile(r"(?P<table>.+)/metadata/[^/]+\.metadata\.json(?:\.gz)?")
 _SIGNED_REMOTELY = "s3.remote-signing-enabled"
+_SESSION = ("s3.session-token", "s3.session-token-expires-at-ms")
 _KEYS = ("s3.access-key-id", "client.credentials-provider")
 
 
@@ -45,7 +46,7 @@ def storage_of(catalog: Catalog, java_table: Any, location: str) -> Mapping[str,
     to_json = made_once(catalog, "map to JSON", lambda handles: _to_json(catalog, handles))
     properties = json.loads(text(handles_of(catalog).call(to_json, file_io.properties())))
     own = {key: value for key, value in iceberg_properties(catalog.settings).items() if key.startswith(_STORAGE)}
-    found = {**own, **properties, **_credentials(file_io, location)}
+    found = with_credentials({**own, **properties}, _credentials(file_io, location))
     if found.get(_SIGNED_REMOTELY) == "true" and not any(key.startswith(_KEYS) for key in found):
         raise ConfigError(
             f"the catalog at {catalog.settings.endpoint} signs requests to {location} itself and gives no credentials, "
@@ -53,6 +54,12 @@ def storage_of(catalog: Catalog, java_table: Any, location: str) -> Mapping[str,
             hint="set catalog.delegation to vended-credentials, or give the workers credentials of a volume",
         )
     return found
+
+
+def with_credentials(properties: Mapping[str, str], vended: Mapping[str, str]) -> dict[str, str]:
+    """Vended credentials in place of others; a key of one and a session token of the other would be neither. Pure."""
+    replaced = _SESSION if "s3.access-key-id" in vended else ()
+    return {**{key: value for key, value in properties.items() if key not in replaced}, **vended}
 
 
 def nearest_credentials(credentials: Iterable[tuple[str, Mapping[str, str]]], location: str) -> Mapping[str, str]:

@@ -159,12 +159,12 @@ class Locator(Protocol):
         """Turns what the workers wrote for one epoch into what is published on this head.
 
         `files` are the epoch's data files, its deleted keys as equality-delete files, and partial rows, of which data
-        files are made: what they lack is what the older row has at this head, NULL if there is none. Every older row of a key
-        among them is found in the live files of the head and deleted at its position. With `by_equality` nothing is
-        searched: equality deletes of all the keys stand in (conversion makes vectors of them later); no partial row is
-        among the files then. May be asked
-        again for another head; what did not change between the two is not searched again. Raises Transient errors
-        for storage that does not answer, Terminal ones for a file that is gone.
+        files are made: what they lack is what the older row has at this head, NULL if there is none. Every older row
+        of a key among them is found in the live files of the head and deleted at its position. With `by_equality`
+        nothing is searched: equality deletes of all the keys stand in (conversion makes vectors of them later); no
+        partial row is among the files then. May be asked again for another head; what did not change between the two
+        is not searched again. Raises Transient errors for storage that does not answer, Terminal ones for a file that
+        is gone.
         """
 
 

@@ -30,17 +30,17 @@ import pyarrow as pa
 
 from frazil.model.arrow import TRAVEL
 from frazil.model.change import SORT_COLUMNS
-from frazil.workers.fold import fold_changes, sort_travel
+from frazil.workers.fold import CHUNK_ROWS, fold_changes, sort_travel
 from frazil.workers.hashing import murmur3
 from frazil.workers.spool import Spool
 
 PARCEL = pa.schema([("shard", pa.int32()), ("group", pa.int32()), ("body", pa.binary())])
 PARCEL_DDL = "shard int, group int, body binary"
 # What the splits of a group may weigh in one shard.
-GROUP_BYTES = 32 << 20
+GROUP_BYTES = 16 << 20
 # Arrow bytes of rows that a reading task collects before it packs them, and that a writing task holds of a group.
-PACKED_TOGETHER = 32 << 20
-HELD_BYTES_MAX = 96 << 20
+PACKED_TOGETHER = 16 << 20
+HELD_BYTES_MAX = 64 << 20
 # Arrow bytes of a run that are looked at together when runs are merged.
 _MERGED_BYTES = 4 << 20
 # One in so many keys is looked at to see how often keys repeat; fewer are worth no look.
@@ -129,10 +129,10 @@ def pack(
         waiting.append(batch)
         size += batch.nbytes
         if size >= PACKED_TOGETHER:
-            yield from _packed(waiting, groups, changelogs)
-            waiting, size = [], 0
+            yield from _packed(_joined(waiting), groups, changelogs)
+            size = 0
     if waiting:
-        yield from _packed(waiting, groups, changelogs)
+        yield from _packed(_joined(waiting), groups, changelogs)
 
 
 def unpack(batches: Iterable[pa.RecordBatch], changelogs: Collection[int] = ()) -> Iterator[pa.RecordBatch]:
@@ -141,8 +141,7 @@ def unpack(batches: Iterable[pa.RecordBatch], changelogs: Collection[int] = ()) 
         yield from _sorted((rows for _, body in bodies for rows in pa.ipc.open_stream(body)), changelogs)
 
 
-def _packed(waiting: list[pa.RecordBatch], groups: Groups, changelogs: Collection[int]) -> Iterator[pa.RecordBatch]:
-    rows = pa.concat_batches(waiting) if len(waiting) > 1 else waiting[0]
+def _packed(rows: pa.RecordBatch, groups: Groups, changelogs: Collection[int]) -> Iterator[pa.RecordBatch]:
     hashes = key_hashes(rows)
     if _repeats(hashes):
         rows = _folded(rows, changelogs)
@@ -159,6 +158,13 @@ def _packed(waiting: list[pa.RecordBatch], groups: Groups, changelogs: Collectio
         with pa.ipc.new_stream(sink, TRAVEL, options=_OPTIONS) as out:
             out.write_batch(rows.slice(start, end - start))
         yield _parcel(shard, group, sink.getvalue())
+
+
+def _joined(waiting: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """All of them as one; the list is empty then, so that nobody holds them any longer."""
+    rows = pa.concat_batches(waiting) if len(waiting) > 1 else waiting[0]
+    waiting.clear()
+    return rows
 
 
 def _parcel(shard: int, group: int, body: Any) -> pa.RecordBatch:
@@ -183,8 +189,7 @@ def _repeats(hashes: Numbers) -> bool:
 
 def _folded(rows: pa.RecordBatch, changelogs: Collection[int]) -> pa.RecordBatch:
     """The rows in order, without versions that another one here outranks."""
-    kept = [run for _, _, run in fold_changes([sort_travel(pa.Table.from_batches([rows]))], changelogs)]
-    return pa.concat_batches(kept)
+    return pa.concat_batches([run for _, _, run in fold_changes([_in_order([rows])], changelogs)])
 
 
 def _sorted(parts: Iterable[pa.RecordBatch], changelogs: Collection[int]) -> Iterator[pa.RecordBatch]:
@@ -196,25 +201,37 @@ def _sorted(parts: Iterable[pa.RecordBatch], changelogs: Collection[int]) -> Ite
         for part in parts:
             held.append(part)
             size += part.nbytes
+            del part
             if size < HELD_BYTES_MAX:
                 continue
-            rows = _folded(pa.concat_batches(held), changelogs)
-            held, size = [rows], rows.nbytes
+            rows = _folded(_joined(held), changelogs)
             # Folding again and again pays only while it makes room.
-            if 2 * size > HELD_BYTES_MAX:
+            if 2 * rows.nbytes > HELD_BYTES_MAX:
                 runs = runs or _Runs()
                 runs.add(rows)
-                held, size = [], 0
-        rest = sort_travel(pa.Table.from_batches(held, TRAVEL))
+                size = 0
+            else:
+                held, size = [rows], rows.nbytes
+            del rows
         if runs is None:
-            yield rest
+            yield from _sliced(_in_order(held))
         else:
-            runs.add(rest)
-            del held, rest
+            if held:
+                runs.add(_in_order(held))
             yield from runs.merged()
     finally:
         if runs is not None:
             runs.release()
+
+
+def _in_order(held: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return sort_travel(pa.Table.from_batches([_joined(held)]))
+
+
+def _sliced(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Pieces that are decoded and written together; all that is held meanwhile is the rows themselves."""
+    for start in range(0, rows.num_rows, CHUNK_ROWS):
+        yield rows.slice(start, CHUNK_ROWS)
 
 
 class _Runs:

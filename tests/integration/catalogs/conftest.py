@@ -9,10 +9,11 @@ What is quick to start runs with every `make test`; the others are marked `more_
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,12 +36,14 @@ MORE = ("hive", "nessie", "glue")
 
 @dataclass(frozen=True)
 class Home:
-    """A catalog under contract. `can` is what it is expected to be able to; `proxy` stands before an HTTP server."""
+    """A catalog under contract. `can` is what it is expected to be able to; `proxy` stands before an HTTP server;
+    `arbitrates` is False for a stand-in that lets both of two racing commits win."""
 
     kind: str
     catalog: Catalog
     can: Capabilities
     proxy: FaultyProxy | None = None
+    arbitrates: bool = True
 
 
 class Rival:
@@ -49,7 +52,12 @@ class Rival:
     def __init__(self) -> None:
         script = Path(__file__).with_name("rival.py")
         self._process = subprocess.Popen(
-            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            [sys.executable, str(script)],
+            env={**os.environ, "AWS_ACCESS_KEY_ID": "AKIASTANDIN", "AWS_SECRET_ACCESS_KEY": "any will do"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
         )
         assert self.heard() == "started"
 
@@ -102,7 +110,7 @@ def home(
         made = _MAKE[request.param](request, directory, stack.enter_context)
         settings = settle(made.settings)
         open_session("frazil-tests", [settings], active=spark)
-        yield Home(request.param, open_catalog(spark, settings), made.can, made.proxy)
+        yield Home(request.param, open_catalog(spark, settings), made.can, made.proxy, request.param != "glue")
 
 
 @dataclass(frozen=True)
@@ -175,14 +183,29 @@ def _glue(request: pytest.FixtureRequest, directory: Path, enter: Enter) -> _Mad
     server = request.getfixturevalue("seaweedfs")
     assert isinstance(server, SeaweedFS)
     endpoint = enter(moto_server(directory))
-    properties = {**server.fileio, "glue.endpoint": str(endpoint), "client.region": "us-east-1"}
+    enter(_aws_keys(request.getfixturevalue("spark")))
     settings = CatalogSettings(
         name="c_glue",
         type=CatalogType.GLUE,
+        uri=str(endpoint),
         warehouse=f"{server.bucket('glue-tables')}/warehouse",
-        properties=properties,
+        properties=server.fileio,
     )
     return _Made(settings, Capabilities(nested_namespaces=False))
+
+
+@contextmanager
+def _aws_keys(spark: SparkSession) -> Iterator[None]:
+    """Glue's client finds keys in the machine's own chain alone; the driver's JVM gets some for as long as it needs."""
+    system = spark._jvm.java.lang.System
+    for name, value in _ANY_KEYS.items():
+        system.setProperty(name, value)
+    yield
+    for name in _ANY_KEYS:
+        system.clearProperty(name)
+
+
+_ANY_KEYS = {"aws.accessKeyId": "AKIASTANDIN", "aws.secretAccessKey": "any will do"}
 
 
 _MAKE = {

@@ -118,6 +118,8 @@ def test_a_stale_head_conflicts_and_changes_nothing(home: Home, people: LoadedTa
 
 def test_of_two_racing_commits_exactly_one_wins(home: Home, people: LoadedTable) -> None:
     """H12, H45"""
+    if not home.arbitrates:
+        pytest.skip("the stand-in compares no versions of a table: it proves nothing about races")
     lake = IcebergLake(home.catalog)
     for round_ in range(3):
         contenders = [(lake.head(people.name), plan(people, 10 + round_, {10 * round_ + n: f"{n}"})) for n in (0, 1)]
@@ -137,6 +139,8 @@ def test_of_two_racing_commits_exactly_one_wins(home: Home, people: LoadedTable)
 
 def test_of_two_racing_processes_exactly_one_wins(home: Home, people: LoadedTable, rival: Rival) -> None:
     """H12, H45: two writers that share nothing but the catalog."""
+    if not home.arbitrates:
+        pytest.skip("the stand-in compares no versions of a table: it proves nothing about races")
     if not home.can.several_writers:
         pytest.skip(f"{home.kind} is for one writer process: {by_reason(home)}")
     lake = IcebergLake(home.catalog)

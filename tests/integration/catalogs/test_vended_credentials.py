@@ -1,7 +1,7 @@
 """Credentials that a catalog gives out with each table, on an S3 server that checks signatures.
 
-The proxy adds to a real catalog's answers what a catalog that vends would: neither the catalog's settings nor the
-environment holds a key, so whatever is read or written was signed with what was vended.
+Neither the catalog's settings nor the environment holds a key, so whatever is read or written was signed with what was
+vended: by the server itself, or, in the forms that it does not use, by a proxy that adds them to its answers.
 """
 
 from __future__ import annotations
@@ -45,10 +45,20 @@ def proxy(seaweedfs: SeaweedFS) -> Iterator[FaultyProxy]:
 
 
 @pytest.fixture(scope="module")
-def vending(spark: SparkSession, seaweedfs: SeaweedFS, proxy: FaultyProxy) -> Catalog:
-    _, rest = split(seaweedfs)
-    properties = {**rest, "header.X-Iceberg-Access-Delegation": "vended-credentials"}
-    settings = CatalogSettings(name="vending", type=CatalogType.REST, uri=proxy.uri, properties=properties)
+def vending(spark: SparkSession, seaweedfs: SeaweedFS) -> Catalog:
+    """The server vends."""
+    asking = {"header.X-Iceberg-Access-Delegation": "vended-credentials"}
+    return opened(spark, "vending", seaweedfs.catalog_uri, {**split(seaweedfs)[1], **asking})
+
+
+@pytest.fixture(scope="module")
+def adding(spark: SparkSession, seaweedfs: SeaweedFS, proxy: FaultyProxy) -> Catalog:
+    """The server is not asked to; the proxy vends."""
+    return opened(spark, "adding", proxy.uri, split(seaweedfs)[1])
+
+
+def opened(spark: SparkSession, name: str, uri: str, properties: dict[str, str]) -> Catalog:
+    settings = CatalogSettings(name=name, type=CatalogType.REST, uri=uri, properties=properties)
     open_session("frazil-tests", [settings], active=spark)
     return open_catalog(spark, settings)
 
@@ -62,28 +72,38 @@ def by_prefix(keys: dict[str, str]) -> dict[str, Any]:
     return {"storage-credentials": [{"prefix": "s3", "config": wrong}, {"prefix": "s3://tables", "config": keys}]}
 
 
-@pytest.mark.parametrize("form", [in_config, by_prefix])
-def test_vended_credentials_reach_the_workers(
-    vending: Catalog, proxy: FaultyProxy, seaweedfs: SeaweedFS, namespace: str, tmp_path: Path, form: Any
+def test_credentials_vended_by_the_server_reach_the_workers(
+    vending: Catalog, seaweedfs: SeaweedFS, namespace: str, tmp_path: Path
 ) -> None:
-    keys, _ = split(seaweedfs)
-    proxy.vend = lambda: form(keys)
     stage = Stage(vending, TableName((namespace,), "vended"), tmp_path, format_version=2)
-    assert {name: stage.loaded.storage[name] for name in _KEYS} == keys
+    assert stage.loaded.storage["s3.access-key-id"] not in ("", seaweedfs.access_key_id)
+    assert stage.loaded.storage["s3.session-token"]
+    assert stage.loaded.storage["s3.secret-access-key"] not in repr(stage.loaded)
     stage.epoch({n: f"{n}@0" for n in range(10)})
     stage.epoch({1: "1@1"}, [2])
     stage.check(pyiceberg=False)
-    assert seaweedfs.secret_access_key not in repr(stage.loaded)
+
+
+@pytest.mark.parametrize("form", [in_config, by_prefix])
+def test_both_forms_of_vending_are_understood(
+    adding: Catalog, proxy: FaultyProxy, seaweedfs: SeaweedFS, namespace: str, form: Any
+) -> None:
+    keys, _ = split(seaweedfs)
+    proxy.vend = lambda: form(keys)
+    made = Tables(adding).create(TableName((namespace,), "added"), shape(), EQUALITY)
+    assert {name: made.storage[name] for name in _KEYS} == keys
+    lake = IcebergLake(adding)
+    assert isinstance(lake.commit(made.name, lake.head(made.name), plan(made, 10, {1: "Ann"})), Accepted)
 
 
 def test_every_head_brings_the_newest_credentials(
-    vending: Catalog, proxy: FaultyProxy, seaweedfs: SeaweedFS, namespace: str
+    adding: Catalog, proxy: FaultyProxy, seaweedfs: SeaweedFS, namespace: str
 ) -> None:
     keys, _ = split(seaweedfs)
     numbers = itertools.count(1)
     proxy.vend = lambda: in_config({**keys, "s3.session-token-expires-at-ms": str(next(numbers))})
-    made = Tables(vending).create(TableName((namespace,), "rotating"), shape(), EQUALITY)
-    lake = IcebergLake(vending)
+    made = Tables(adding).create(TableName((namespace,), "rotating"), shape(), EQUALITY)
+    lake = IcebergLake(adding)
     seen = []
     for resolved in (10, 20):
         head = lake.head(made.name)
@@ -94,12 +114,12 @@ def test_every_head_brings_the_newest_credentials(
 
 
 def test_a_catalog_that_only_signs_itself_is_refused(
-    vending: Catalog, proxy: FaultyProxy, seaweedfs: SeaweedFS, namespace: str
+    adding: Catalog, proxy: FaultyProxy, seaweedfs: SeaweedFS, namespace: str
 ) -> None:
     keys, _ = split(seaweedfs)
     proxy.vend = lambda: in_config(keys)
-    made = Tables(vending).create(TableName((namespace,), "signed"), shape(), EQUALITY)
+    made = Tables(adding).create(TableName((namespace,), "signed"), shape(), EQUALITY)
     proxy.vend = lambda: in_config({"s3.remote-signing-enabled": "true"})
     with pytest.raises(ConfigError, match="signs requests") as caught:
-        Tables(vending).load(made.name)
+        Tables(adding).load(made.name)
     assert "vended-credentials" in caught.value.hint

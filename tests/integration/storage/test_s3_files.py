@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import pickle
 import random
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from servers.certificates import loopback_tls
 from servers.faulty_storage import FaultyStorage, StorageFault, faulty_storage
 from servers.seaweedfs import SeaweedFS
 
 from frazil.errors import CatalogRefused, ConfigError, FrazilError, StorageUnavailable, TableChanged
 from frazil.model.columns import LONG, STRING, Field
+from frazil.model.write import ParquetSettings
+from frazil.storage import stores
 from frazil.workers.lookup.keys import KeyCodec
 from frazil.workers.lookup.reading import index_file, read_rows
+from frazil.workers.parquet import RollingWriter
 from frazil.workers.storage import open_input, open_output
 
 pytestmark = pytest.mark.servers
 PART = 8 << 20
 LARGE = random.Random(7).randbytes(2 * PART + 12345)
+FIELDS = (Field(1, "id", LONG), Field(2, "name", STRING))
 _number = itertools.count()
 
 
@@ -129,11 +136,10 @@ def test_a_key_index_is_built_from_a_file_in_s3(path: str, seaweedfs: SeaweedFS)
     pq.write_table(table, sink, row_group_size=50_000)
     data = sink.getvalue().to_pybytes()
     write(path, seaweedfs.fileio, data)
-    field, name = Field(1, "id", LONG), Field(2, "name", STRING)
-    codec = KeyCodec((field,))
+    codec = KeyCodec(FIELDS[:1])
     index = index_file(path, len(data), codec, seaweedfs.fileio)
     assert index.records == 200_000
-    rows = read_rows(path, [5, 199_999, 70_000], (field, name), seaweedfs.fileio)
+    rows = read_rows(path, [5, 199_999, 70_000], FIELDS, seaweedfs.fileio)
     assert rows.column("name").to_pylist() == [names[5], names[199_999], names[70_000]]
 
 
@@ -178,6 +184,33 @@ def test_an_endpoint_where_nobody_listens_is_tried_and_named(
     assert "the connection was refused" in str(error)
 
 
+def test_a_certificate_is_checked_against_known_authorities(path: str, seaweedfs: SeaweedFS, tmp_path: Path) -> None:
+    tls, authority = loopback_tls(tmp_path)
+    with faulty_storage(seaweedfs.endpoint, tls) as proxy:
+        options = through(proxy, seaweedfs)
+        error = refused(ConfigError, path, options)
+        assert "its certificate is not trusted" in str(error)
+        assert "ca_file" in error.hint
+        write(path, {**options, "frazil.tls.ca-file": str(authority)}, b"over https")
+    assert read(path, seaweedfs.fileio) == b"over https"
+
+
+def test_a_data_file_is_reported_with_what_lies_in_s3(path: str, seaweedfs: SeaweedFS) -> None:
+    writer = RollingWriter(FIELDS, lambda number: f"{path}-{number}", ParquetSettings(), seaweedfs.fileio)
+    writer.write(pa.record_batch({"id": pa.array(range(1000), pa.int64()), "name": ["x"] * 1000}))
+    (closed,) = writer.close()
+    found = read(closed.path, seaweedfs.fileio)
+    assert len(found) == closed.size
+    assert hashlib.sha256(found).hexdigest() == closed.digest
+
+
+def test_a_data_file_that_is_denied_is_an_error_of_ours(path: str, seaweedfs: SeaweedFS) -> None:
+    writer = RollingWriter(FIELDS, lambda _: path, ParquetSettings(), seaweedfs.reader("files"))
+    writer.write(pa.record_batch({"id": pa.array(range(10), pa.int64()), "name": ["x"] * 10}))
+    with pytest.raises(CatalogRefused, match="AccessDenied"):
+        writer.close()
+
+
 @pytest.mark.parametrize("fault", [StorageFault.BUSY, StorageFault.TOO_MANY, StorageFault.CUT_UPLOAD])
 @pytest.mark.parametrize("size", [100_000, len(LARGE)], ids=["small", "multipart"])
 def test_a_passing_trouble_is_waited_for(
@@ -213,6 +246,35 @@ def test_a_lost_answer_of_a_completion_is_cleared_up_by_looking(
     proxy.fail(StorageFault.LOSE_ANSWER, 1, lambda method, target: method == "POST" and "uploadId" in target)
     write(path, through(proxy, seaweedfs), LARGE)
     assert read(path, seaweedfs.fileio) == LARGE
+
+
+def test_a_completion_that_never_answers_is_cleared_up_by_looking(
+    path: str, seaweedfs: SeaweedFS, proxy: FaultyStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(stores._RETRIES, "max_retries", 1)
+    proxy.fail(StorageFault.LOSE_ANSWER, 100, lambda method, target: method == "POST" and "uploadId" in target)
+    write(path, through(proxy, seaweedfs), LARGE)
+    assert read(path, seaweedfs.fileio) == LARGE
+
+
+def test_a_completion_that_never_arrives_is_never_reported(
+    path: str, seaweedfs: SeaweedFS, proxy: FaultyStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(stores._RETRIES, "max_retries", 1)
+    proxy.fail(StorageFault.BUSY, 100, lambda method, target: method == "POST" and "uploadId" in target)
+    refused(StorageUnavailable, path, through(proxy, seaweedfs), LARGE)
+    assert len(read(path, seaweedfs.fileio)) < 100, "at most the claim"
+
+
+def test_many_files_are_written_at_once(path: str, seaweedfs: SeaweedFS) -> None:
+    outputs = [open_output(f"{path}-{number}", seaweedfs.fileio) for number in range(6)]
+    for start in range(0, len(LARGE), 1 << 20):
+        for output in outputs:
+            output.write(memoryview(LARGE)[start : start + (1 << 20)])
+    for output in outputs:
+        output.sync()
+        output.close()
+    assert all(read(f"{path}-{number}", seaweedfs.fileio) == LARGE for number in range(6))
 
 
 def test_an_upload_that_is_denied_midway_is_never_reported_and_given_back(

@@ -15,14 +15,17 @@ from frazil.cli.main import cli
 from frazil.cli.seam import Session
 from frazil.config.model import PipelineConfig
 from frazil.daemon.results import (
+    CheckedCatalog,
     CheckedColumn,
     CheckedTable,
     CheckReport,
+    ConsistentEpoch,
     Progress,
     PublishedEpoch,
     QuarantinedChange,
     ReplayReport,
     RunSummary,
+    SourceSnapshot,
     TableAction,
     TableProgress,
     TableStatus,
@@ -91,6 +94,7 @@ class FakePipeline:
     statuses: Sequence[TableStatus] = field(default_factory=lambda: [status_of()])
     published: Sequence[PublishedEpoch] = field(default_factory=lambda: [epoch_of()])
     put_away: Sequence[QuarantinedChange] = ()
+    reached: bool = True
     while_running: Callable[[threading.Event], None] = lambda stop: None
     on_open: Callable[[], None] = lambda: None
     config: PipelineConfig | None = None
@@ -140,7 +144,17 @@ class FakePipeline:
             ),
         )  # fmt: skip
         return CheckReport(
-            tables=(table,), catalog="builtin", feed="postgresql://root:pass4word@db/shop", pin_yaml="tables:\n  - a\n"
+            tables=(table,),
+            catalogs=(
+                CheckedCatalog(
+                    name="frazil",
+                    described="builtin",
+                    abilities={"rename": True, "one commit for several tables": False},
+                    notes=("all writers must be on one machine",),
+                ),
+            ),
+            feed="postgresql://root:pass4word@db/shop",
+            pin_yaml="tables:\n  - a\n",
         )
 
     def status(self) -> Sequence[TableStatus]:
@@ -150,6 +164,19 @@ class FakePipeline:
     def epochs(self, table: str) -> Sequence[PublishedEpoch]:
         self._called(f"epochs {table}")
         return self.published
+
+    def as_of(self, table: str, moment: str) -> SourceSnapshot:
+        self._called(f"as_of {table} {moment}")
+        return SourceSnapshot(
+            table=table, asked=moment, snapshot_id=2**62, resolved=RESOLVED, source_time=None, reached=self.reached
+        )
+
+    def consistent(self, moment: str | None = None) -> ConsistentEpoch:
+        self._called(f"consistent {moment}")
+        return ConsistentEpoch(resolved=RESOLVED, snapshots={"analytics.orders": 2**62, "analytics.items": None})
+
+    def consistent_epochs(self) -> Sequence[ConsistentEpoch]:
+        return [self.consistent()]
 
     def rewind(self, table: str) -> str:
         self._called(f"rewind {table}")

@@ -95,6 +95,35 @@ def test_status_json_has_the_promised_fields(tmp_path: Path) -> None:
     assert (second["resolved"], second["snapshot_id"], second["lag_seconds"]) == (None, None, None)
 
 
+def test_as_of_tells_the_snapshot_and_how_to_read_it(tmp_path: Path) -> None:
+    call = ("as-of", config_file(tmp_path), "analytics.orders", "2026-03-01T12:00:00Z")
+    result = frazil(*call, pipeline=FakePipeline())
+    assert f"SELECT * FROM analytics.orders VERSION AS OF {2**62}" in result.stdout
+    assert "not published up to" not in result.stderr
+    early = frazil(*call, pipeline=FakePipeline(reached=False))
+    assert "not published up to 2026-03-01T12:00:00Z yet" in early.stderr
+    (told,) = json.loads(frazil(*call, "--json", pipeline=FakePipeline(reached=False)).stdout)
+    assert (told["snapshot_id"], told["reached"]) == (2**62, False)
+
+
+def test_epochs_are_of_one_table_or_of_all_of_them(tmp_path: Path) -> None:
+    config = config_file(tmp_path)
+    told = frazil("epochs", config, "--consistent", pipeline=FakePipeline()).stdout
+    assert all(word in told for word in (RESOLVED, "analytics.orders", str(2**62), "analytics.items"))
+    (epoch,) = json.loads(frazil("epochs", config, "--consistent", "--json", pipeline=FakePipeline()).stdout)
+    assert epoch["snapshots"] == {"analytics.orders": 2**62, "analytics.items": None}
+    for wrong in ([], ["analytics.orders", "--consistent"]):
+        result = frazil("epochs", config, *wrong, pipeline=FakePipeline())
+        assert result.exit_code == 2
+        assert "give a TABLE, or --consistent" in result.stderr
+
+
+def test_check_tells_what_the_catalog_can_and_cannot_do(tmp_path: Path) -> None:
+    told = frazil("check", config_file(tmp_path), pipeline=FakePipeline()).stdout
+    assert "can: rename; cannot: one commit for several tables" in told
+    assert "note: all writers must be on one machine" in told
+
+
 def test_status_json_of_no_tables_is_an_empty_array(tmp_path: Path) -> None:
     result = frazil("status", config_file(tmp_path), "--json", pipeline=FakePipeline(statuses=[]))
     assert json.loads(result.stdout) == []
@@ -167,7 +196,7 @@ def test_help_has_examples_and_exit_codes(command: str) -> None:
 def test_the_program_tells_its_version_and_its_commands_in_the_order_one_meets_them() -> None:
     assert CliRunner().invoke(cli, ["--version"]).output.startswith("frazil, version 0.")
     names = [name for name in cli.list_commands(None) if name != "demo"]  # type: ignore[arg-type]
-    assert names == ["run", "check", "status", "epochs", "quarantine", "rewind", "init"]
+    assert names == ["run", "check", "status", "epochs", "as-of", "quarantine", "rewind", "init"]
 
 
 def test_a_command_leaves_no_logging_behind(tmp_path: Path) -> None:

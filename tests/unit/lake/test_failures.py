@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from frazil.errors import CatalogRefused, CatalogUnavailable, TableChanged
+from frazil.errors import CatalogRefused, CatalogUnavailable, ConfigError, TableChanged
 from frazil.lake.failures import Failure, as_error, commit_answer, failure_of, masked, secrets_in
 from frazil.model.commit import Conflicted, Refused, Unknown
 
@@ -76,3 +76,40 @@ def test_other_questions_become_errors_that_say_where(name: str, message: str, k
 def test_values_of_secret_properties_are_masked() -> None:
     secrets = secrets_in({"credential": "id:hunter2", "token": "abcdef", "s3.secret-access-key": "zzzz", "uri": "http"})
     assert masked("id:hunter2 hunter2 abcdef zzzz http", secrets) == "**** **** **** **** http"
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "kind", "hint"),
+    [
+        (ICEBERG + "NotAuthorizedException", "expired", CatalogRefused, "renew"),
+        (ICEBERG + "ForbiddenException", "no", CatalogRefused, "docs/catalogs.md"),
+        (ICEBERG + "RESTException", "Unable to process (code: 403, type: null): x", CatalogRefused, "docs/catalogs.md"),
+        (ICEBERG + "RESTException", "Unable to process (code: 401, type: null): x", CatalogRefused, "renew"),
+        (ICEBERG + "RESTException", "Unable to process (code: 404, type: null): <html>", CatalogRefused, "catalog.uri"),
+        (ICEBERG + "RESTException", "Unable to process (code: 500, type: null): x", CatalogUnavailable, "reachable"),
+        (ICEBERG + "NoSuchNamespaceException", "", CatalogRefused, "create the namespace"),
+        ("x.UncheckedSQLException", "FATAL: password authentication failed for user", CatalogRefused, "renew"),
+        ("x.S3Exception", "Access Denied (Service: S3, Status Code: 403)", CatalogRefused, "not allowed"),
+        ("x.SdkClientException", "Unable to load region from any of the providers", ConfigError, "region"),
+        ("x.SdkClientException", "Unable to load credentials from any", ConfigError, "AWS_ACCESS_KEY_ID"),
+        ("java.lang.IllegalArgumentException", "Cannot set retries to 0", ConfigError, "catalog.properties"),
+        ("java.lang.NoClassDefFoundError", "software/amazon/awssdk/X", ConfigError, "iceberg-aws-bundle"),
+    ],
+)
+def test_every_kind_of_trouble_says_as_whom_and_what_to_do(name: str, message: str, kind: type, hint: str) -> None:
+    trouble = failure(name, message=message)
+    error = as_error(trouble, "open the catalog", "http://h:1", who="OAuth2 client me", jars=["iceberg-aws-bundle"])
+    assert type(error) is kind
+    assert hint in error.hint
+    assert "as OAuth2 client me" in str(error)
+    assert error.facts["identity"] == "OAuth2 client me"
+
+
+def test_a_cause_tells_as_much_as_the_exception_itself() -> None:
+    wrapped = failure("java.lang.RuntimeException", "javax.net.ssl.SSLHandshakeException", message="PKIX")
+    assert "tls.ca" in as_error(wrapped, "open the catalog", "https://h").hint
+
+
+def test_headers_are_secrets_and_words_of_the_protocol_are_not() -> None:
+    secrets = secrets_in({"header.X-Tenant": "shop-7", "header.X-Iceberg-Access-Delegation": "vended-credentials"})
+    assert secrets == ("shop-7",)

@@ -8,7 +8,7 @@ import pytest
 
 from frazil.errors import CatalogRefused, ConfigError
 from frazil.lake.heads import parse_head
-from frazil.lake.history import pipelines, published
+from frazil.lake.history import as_of, pipelines, published, retained
 from frazil.lake.tables import parse_table
 from frazil.model.ledger import Fence, LedgerEntry
 from frazil.model.names import JobId, TableName
@@ -17,11 +17,11 @@ from frazil.model.position import Hlc
 SHOP = JobId("shop")
 
 
-def entry(resolved: int, job: JobId = SHOP) -> LedgerEntry:
+def entry(resolved: int, job: JobId = SHOP, lower: int | None = None) -> LedgerEntry:
     return LedgerEntry(
         job=job,
         batch_id=UUID(int=resolved),
-        lower=None,
+        lower=None if lower is None else Hlc(lower),
         resolved=Hlc(resolved),
         notes="",
         fence=Fence(1, UUID(int=1)),
@@ -109,3 +109,45 @@ def test_a_table_with_a_type_we_do_not_know_is_named() -> None:
     }
     with pytest.raises(ConfigError, match=r"shop\.orders"):
         parse_table(TableName(("shop",), "orders"), facts)
+
+
+def tagged(*snapshots: dict[str, Any], main: int, **tags: int) -> dict[str, Any]:
+    found = metadata(*snapshots, main=main)
+    found["refs"] |= {name: {"snapshot-id": number, "type": "tag"} for name, number in tags.items()}
+    return found
+
+
+def epoch(number: int, parent: int | None, resolved: int, lower: int | None) -> dict[str, Any]:
+    return snapshot(number, parent, entry(resolved, lower=lower).to_summary())
+
+
+def test_a_moment_of_the_source_is_shown_by_the_newest_epoch_up_to_it() -> None:
+    head = parse_head(metadata(epoch(1, None, 10, None), snapshot(2, 1), epoch(3, 2, 20, 10), main=3))
+    shown = [as_of(head, SHOP, Hlc(moment)) for moment in (9, 10, 19, 20, 99)]
+    assert [None if found is None else found.snapshot_id for found in shown] == [None, 1, 1, 3, 3]
+
+
+def test_a_time_is_a_moment_of_the_source_too() -> None:
+    head = parse_head(metadata(epoch(1, None, 10**9, None), epoch(2, 1, 20 * 10**9, 10**9), main=2))
+    found = as_of(head, SHOP, datetime(1970, 1, 1, 0, 0, 19, 999999, tzinfo=UTC))
+    assert found is not None
+    assert found.snapshot_id == 1
+    assert as_of(head, SHOP, datetime(1970, 1, 1, tzinfo=UTC)) is None
+
+
+def test_an_epoch_that_only_a_tag_has_kept_can_be_read() -> None:
+    """Expiry has cut the ancestry off behind snapshot 8; the tag `daily` keeps snapshot 4."""
+    head = parse_head(tagged(epoch(4, 3, 40, 30), epoch(8, 7, 80, 70), epoch(9, 8, 90, 80), main=9, daily=4, last=9))
+    assert [found.snapshot_id for found in retained(head, SHOP)] == [9, 8, 4]
+    shown = as_of(head, SHOP, Hlc(79))
+    assert shown is not None
+    assert shown.snapshot_id == 4
+    assert as_of(head, SHOP, Hlc(39)) is None
+
+
+def test_a_tag_on_what_was_rolled_back_is_no_history() -> None:
+    """H5, H44: snapshot 3 was rolled back and its epoch published again as 4; the whole ancestry is there to tell."""
+    head = parse_head(tagged(epoch(2, None, 20, None), epoch(3, 2, 30, 20), epoch(4, 2, 30, 20), main=4, wrong=3))
+    assert [found.snapshot_id for found in retained(head, SHOP)] == [4, 2]
+    cut = parse_head(tagged(epoch(3, 2, 30, 20), epoch(4, 2, 30, 20), main=4, wrong=3))
+    assert [found.snapshot_id for found in retained(cut, SHOP)] == [4]

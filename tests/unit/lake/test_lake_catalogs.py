@@ -174,3 +174,11 @@ def test_the_identity_is_a_name_and_never_a_secret(properties: dict[str, str], i
 )
 def test_only_what_a_catalog_needs_is_downloaded(settings: CatalogSettings, jars: tuple[Jar, ...]) -> None:
     assert jars_of([settings, settings]) == jars
+
+
+def test_glue_is_where_its_region_or_its_address_says() -> None:
+    glue = CatalogSettings(type=CatalogType.GLUE, warehouse="s3://b", properties={"client.region": "eu-west-1"})
+    assert glue.endpoint == "AWS Glue in eu-west-1"
+    assert glue.identity == "the AWS credentials of this machine"
+    elsewhere = CatalogSettings(type=CatalogType.GLUE, warehouse="s3://b", uri="http://localhost:5000")
+    assert iceberg_properties(elsewhere)["glue.endpoint"] == elsewhere.endpoint == "http://localhost:5000"

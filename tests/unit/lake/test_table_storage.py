@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.lake.table_storage import is_local, nearest_credentials, table_location
+from frazil.lake.table_storage import is_local, nearest_credentials, table_location, with_credentials
 
 UUID_TABLE = "s3://63a8e430-6e0b-46f5-bucket--table-s3"
 
@@ -35,3 +35,10 @@ def test_only_local_tables_need_no_storage_properties() -> None:
     assert is_local("/w/t")
     assert is_local("file:///w/t")
     assert not is_local("s3://b/t")
+
+
+def test_a_session_token_goes_with_its_key() -> None:
+    static = {"s3.access-key-id": "A", "s3.secret-access-key": "a", "s3.session-token": "of A", "s3.endpoint": "e"}
+    vended = {"s3.access-key-id": "B", "s3.secret-access-key": "b"}
+    assert with_credentials(static, vended) == {**vended, "s3.endpoint": "e"}
+    assert with_credentials(static, {}) == static

@@ -135,7 +135,7 @@ def test_other_google_credentials_need_a_library_that_the_error_names(tmp_path: 
 
 
 def test_a_google_file_that_is_missing_is_named() -> None:
-    with pytest.raises(ConfigError, match="/nowhere.json"):
+    with pytest.raises(ConfigError, match=r"/nowhere\.json"):
         with_credentials("gs://lake/t", {"service_account_file": "/nowhere.json"}, {})
 
 

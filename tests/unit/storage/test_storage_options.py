@@ -13,8 +13,7 @@ from frazil.storage.places import StoreKind, parse_place
 KEYS = {"s3.access-key-id": "AKIAIOSFODNN7EXAMPLE", "s3.secret-access-key": "hunter22hunter22"}
 
 
-def settings(url: str = "s3://lake/t", strict: bool = False, /, **options: str) -> StoreSettings:
-    return store_settings(parse_place(url), options, strict=strict)
+MACHINE = "the credentials of the machine or its environment"
 
 
 def of(options: dict[str, str], url: str = "s3://lake/t", *, strict: bool = False) -> StoreSettings:
@@ -161,13 +160,13 @@ def test_renewal_takes_along_what_the_catalog_is_asked_with() -> None:
 @pytest.mark.parametrize(
     ("options", "config", "secrets", "identity"),
     [
-        ({}, {}, {}, "the credentials of the machine or its environment"),
+        ({}, {}, {}, MACHINE),
         ({"gcs.oauth2.token": "tok"}, {}, {"token": "tok"}, "an OAuth2 token"),
         (
             {"gcs.service.host": "http://x"},
             {"base_url": "http://x"},
             {},
-            "the credentials of the machine or its environment",
+            MACHINE,
         ),
         ({"gcs.no-auth": "true"}, {"skip_signature": "true"}, {}, "nobody (unsigned requests)"),
         (
