@@ -17,7 +17,7 @@ from string import Formatter
 from typing import TYPE_CHECKING
 
 from frazil.errors import ConfigError
-from frazil.model.names import SYSTEM_NAMESPACE, BadName, TableName
+from frazil.model.names import PLAIN_SYSTEM_NAMESPACE, SYSTEM_NAMESPACE, BadName, TableName
 
 if TYPE_CHECKING:
     from frazil.config.catalogs import CatalogConfig
@@ -84,8 +84,8 @@ def check_names(source: str, target: str | None) -> None:
         name = TableName.parse(template.format(table="t", schema="s", database="d"))
     except (BadName, IndexError) as error:
         raise ValueError(str(error)) from error
-    if name.namespace[0] == SYSTEM_NAMESPACE:
-        raise ValueError(f"the namespace {SYSTEM_NAMESPACE} is reserved")
+    if name.namespace[0] in (SYSTEM_NAMESPACE, PLAIN_SYSTEM_NAMESPACE):
+        raise ValueError(f"the namespace {name.namespace[0]} is reserved")
 
 
 def route(config: PipelineConfig, names: Iterable[str]) -> Sequence[Route]:

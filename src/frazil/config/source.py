@@ -119,7 +119,7 @@ class CockroachSource(Settings):
             "profile, path_style (s3); service_account_file, token (gcs); account, key, sas_token (azure); or "
             "Iceberg's names (s3.endpoint, ...). Credentials that are not given are looked for where Frazil is started."
         ),
-        examples=[{"region": "eu-central-1", "profile": "shop"}],
+        examples=[{"region": "eu-central-1"}],
     )
     changefeed_options: TextMap = Field(
         default_factory=dict,

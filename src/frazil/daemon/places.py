@@ -18,6 +18,7 @@ import pyarrow as pa
 from frazil.config.catalogs import CatalogConfig
 from frazil.config.model import Atomic, PipelineConfig
 from frazil.config.routing import catalog_of, entry_of_target
+from frazil.config.volumes import VolumeConfig
 from frazil.daemon.capturing import Order
 from frazil.daemon.locating import Locators
 from frazil.daemon.quarantine import SparkQuarantined
@@ -38,6 +39,7 @@ from frazil.model.live import LiveFiles
 from frazil.model.names import TableName
 from frazil.model.ports import Locator
 from frazil.model.write import TableOptions
+from frazil.storage.credentials import with_credentials
 from frazil.workers.lookup.tally import IndexTally
 
 _IO = "io-impl"
@@ -85,7 +87,7 @@ def settings_of(config: PipelineConfig, catalog: CatalogConfig) -> CatalogSettin
     storage: dict[str, str] = {}
     told: dict[str, str] = {}
     for name in dict.fromkeys(names):
-        for key, value in config.volumes[name].fileio_properties().items():
+        for key, value in _opened(config.volumes[name]).items():
             if key == _IO and storage.get(key, value) != value:
                 storage[key] = _ANY_IO
             elif storage.setdefault(key, value) != value:
@@ -107,6 +109,12 @@ def settings_of(config: PipelineConfig, catalog: CatalogConfig) -> CatalogSettin
         tls=own.tls,
         properties={**storage, **own.properties},
     )
+
+
+def _opened(volume: VolumeConfig) -> dict[str, str]:
+    """Iceberg's S3 client knows no profiles of ~/.aws: their keys are found here."""
+    own = volume.fileio_properties()
+    return with_credentials(volume.location, own) if volume.profile else own
 
 
 def catalog_settings(config: CatalogConfig) -> CatalogSettings:

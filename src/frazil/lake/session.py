@@ -39,6 +39,7 @@ _CLASS_OF = {
     POSTGRESQL: "org.postgresql.Driver",
     MYSQL: "com.mysql.cj.jdbc.Driver",
 }
+_SECRETS = r"(?i)secret|password|token|access[.-]?key|credential|account-key|sas|\.header\."
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -71,7 +72,7 @@ def open_session(
     builder = SparkSession.builder.appName(app_name)
     for key, value in conf.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return _add_to(builder.getOrCreate(), settled)
 
 
 def session_conf(
@@ -80,7 +81,11 @@ def session_conf(
     driver_memory: str | None = None,
     jars: Sequence[Jar] = (),
 ) -> dict[str, str]:
-    """Spark's settings for a new session. The jars are downloaded if they are not in the cache."""
+    """Spark's settings for a new session. The jars that the catalogs need are downloaded if they are not in the cache.
+
+    The catalogs' own settings are not among them: what a session starts with stands on Java's command line, where every
+    user of the machine can read it.
+    """
     logging = f'"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"'
     conf = {
         "spark.master": master,
@@ -94,6 +99,7 @@ def session_conf(
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": _scratch_directory(),
         "spark.ui.enabled": "false",
+        "spark.redaction.regex": _SECRETS,
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": logging,
     }
@@ -108,8 +114,6 @@ def session_conf(
         }
     elif driver_memory:
         conf["spark.driver.memory"] = driver_memory
-    for catalog in catalogs:
-        conf |= spark_conf(catalog)
     return conf
 
 

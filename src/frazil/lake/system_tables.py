@@ -1,4 +1,5 @@
-"""Frazil's own small tables in the namespace `_frazil`: made on first use, rows appended in one commit on one head.
+"""Frazil's own small tables in the namespace `_frazil`, or `frazil_system` where names begin with a letter: made on
+first use, rows appended in one commit on one head.
 
 SystemTable.head() --> exists? no: create --> TableHead
 SystemTable.append(head, rows) --> Parquet through the table's own FileIO --> Publication --> CommitAnswer
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 
 from frazil.clock import Clock
 from frazil.errors import StorageUnavailable
-from frazil.lake.catalogs import Catalog, iceberg_properties
+from frazil.lake.catalogs import Catalog, catalog_error, iceberg_properties
 from frazil.lake.failures import JAVA_ERRORS, failure_of
 from frazil.lake.heads import Base, read_head
 from frazil.lake.publish import Publication, publish
@@ -24,11 +25,12 @@ from frazil.model.arrow import value_type
 from frazil.model.columns import Column, TableShape, Type
 from frazil.model.commit import CommitAnswer
 from frazil.model.ledger import TableHead
-from frazil.model.names import SYSTEM_NAMESPACE, TableName
+from frazil.model.names import PLAIN_SYSTEM_NAMESPACE, SYSTEM_NAMESPACE, TableName
 from frazil.model.write import DeleteMode, TableOptions
 
 _OPTIONS = TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
 _NOTHING: Mapping[str, str] = {}
+_MALFORMED = "org.apache.iceberg.exceptions.BadRequestException"
 
 
 def system_shape(columns: Mapping[str, Type], key: tuple[str, ...]) -> TableShape:
@@ -42,10 +44,15 @@ class SystemTable:
     """One of them, in one catalog."""
 
     def __init__(self, catalog: Catalog, name: str, shape: TableShape, clock: Clock) -> None:
-        self.name = TableName((SYSTEM_NAMESPACE,), name)
+        self._name = name
         self._catalog = catalog
         self._shape = shape
         self._clock = clock
+
+    @property
+    def name(self) -> TableName:
+        """Raises CatalogUnavailable or CatalogRefused if the catalog must be asked and does not answer."""
+        return TableName((_namespace(self._catalog),), self._name)
 
     def exists(self) -> bool:
         return Tables(self._catalog).exists(self.name)
@@ -101,6 +108,26 @@ class SystemTable:
                 table=self.name.text,
             ) from None
         return path, len(content)
+
+
+_plain: dict[tuple[str, str], bool] = {}
+
+
+def _namespace(catalog: Catalog) -> str:
+    """Where the catalog takes our tables. One that speaks REST is asked once whether it takes the name at all."""
+    settings = catalog.settings
+    if not settings.type.speaks_rest:
+        return SYSTEM_NAMESPACE
+    key = catalog.spark.sparkContext.applicationId, settings.endpoint
+    if key not in _plain:
+        try:
+            catalog.java.namespaceExists(catalog.namespace((SYSTEM_NAMESPACE,)))
+            _plain[key] = False
+        except JAVA_ERRORS as error:
+            if not failure_of(error, iceberg_properties(settings)).is_a(_MALFORMED):
+                raise catalog_error(catalog, error, "look for the namespace", SYSTEM_NAMESPACE) from None
+            _plain[key] = True
+    return PLAIN_SYSTEM_NAMESPACE if _plain[key] else SYSTEM_NAMESPACE
 
 
 def _parquet(shape: TableShape, rows: Sequence[Mapping[str, object]], ids: Mapping[str, int]) -> bytes:

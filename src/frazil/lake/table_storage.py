@@ -3,6 +3,7 @@
     table.io() --properties--------------------+--> storage: Iceberg's names, credentials included, never logged
                --credentials for its location--+
     the catalog's own storage properties ------+    (a file system may not repeat what it was made with)
+    what is found where Frazil is started -----'    if none of them tells credentials
 
 Read with every head, so that credentials vended by a REST catalog are as fresh as the head they come with.
 """
@@ -19,8 +20,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from frazil.errors import ConfigError
 from frazil.lake.catalogs import Catalog, iceberg_properties
 from frazil.lake.handles import Handles, handles_of, made_once, text
+from frazil.storage import credentials
 
-_STORAGE = ("s3.", "client.", "gcs.", "adls.", "hadoop.", "io-impl")
+_STORAGE = ("s3.", "client.", "gcs.", "adls.", "hadoop.", "frazil.", "io-impl")
 _METADATA_FILE = re.compile(r"(?P<table>.+)/metadata/[^/]+\.metadata\.json(?:\.gz)?")
 _SIGNED_REMOTELY = "s3.remote-signing-enabled"
 _SESSION = ("s3.session-token", "s3.session-token-expires-at-ms")
@@ -46,17 +48,17 @@ def storage_of(catalog: Catalog, java_table: Any, location: str) -> Mapping[str,
     to_json = made_once(catalog, "map to JSON", lambda handles: _to_json(catalog, handles))
     properties = json.loads(text(handles_of(catalog).call(to_json, file_io.properties())))
     own = {key: value for key, value in iceberg_properties(catalog.settings).items() if key.startswith(_STORAGE)}
-    found = with_credentials({**own, **properties}, _credentials(file_io, location))
+    found = with_vended({**own, **properties}, _credentials(file_io, location))
     if found.get(_SIGNED_REMOTELY) == "true" and not any(key.startswith(_KEYS) for key in found):
         raise ConfigError(
             f"the catalog at {catalog.settings.endpoint} signs requests to {location} itself and gives no credentials, "
             "which the workers need",
             hint="set catalog.delegation to vended-credentials, or give the workers credentials of a volume",
         )
-    return found
+    return credentials.with_credentials(location, found)
 
 
-def with_credentials(properties: Mapping[str, str], vended: Mapping[str, str]) -> dict[str, str]:
+def with_vended(properties: Mapping[str, str], vended: Mapping[str, str]) -> dict[str, str]:
     """Vended credentials in place of others; a key of one and a session token of the other would be neither. Pure."""
     replaced = _SESSION if "s3.access-key-id" in vended else ()
     return {**{key: value for key, value in properties.items() if key not in replaced}, **vended}

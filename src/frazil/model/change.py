@@ -24,7 +24,6 @@ from enum import IntEnum
 from frazil.model.position import Position
 
 TRAVEL_COLUMNS = ("table", "epoch", "key", "part", "major", "minor", "op", "payload", "before")
-TRAVEL_DDL = "table int, epoch int, key string, part int, major long, minor long, op int, payload binary, before binary"
 SORT_COLUMNS = ("table", "epoch", "key", "part", "major", "minor", "op")
 REPORT_EPOCH = -1
 

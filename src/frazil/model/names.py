@@ -21,6 +21,8 @@ _JOB = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 _PART = re.compile(r"[^.\s/`]+")
 
 SYSTEM_NAMESPACE = "_frazil"
+PLAIN_SYSTEM_NAMESPACE = "frazil_system"
+"""For catalogs in which a name begins with a letter (Amazon S3 Tables and its like)."""
 
 
 class BadName(ValueError):

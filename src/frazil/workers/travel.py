@@ -1,10 +1,10 @@
 """The two Arrow schemas of a write job, and how the driver reads what comes back.
 
-    reader --TRAVEL rows--> shuffle, sort --TRAVEL rows--> worker --OUTPUT rows--> driver
-                                                                   kind 0  a Message, as `wire` writes it
-                                                                   kind 1  a SplitReport, as JSON
-                                                                   kind 2  a definite error, pickled
-                                                                   kind 3  a CaptureReport, as JSON
+    reader --TRAVEL rows--> parcels, shuffle, sort --TRAVEL rows--> worker --OUTPUT rows--> driver
+                                                                            kind 0  a Message, as `wire` writes it
+                                                                            kind 1  a SplitReport, as JSON
+                                                                            kind 2  a definite error, pickled
+                                                                            kind 3  a CaptureReport, as JSON
 
 A report travels as a row of its own, in epoch -1 (see `model.change`), and passes through the worker untouched,
 so the driver learns what the readers found from the very job that wrote the files.

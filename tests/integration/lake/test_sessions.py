@@ -14,6 +14,7 @@ from frazil.errors import ConfigError
 from frazil.lake.catalogs import CatalogSettings, CatalogType
 from frazil.lake.session import open_session, session_conf
 
+SECRET = "hunter2-of-the-catalog"
 pytestmark = pytest.mark.spark
 
 
@@ -86,3 +87,24 @@ def test_a_python_worker_begins_with_our_modules_and_without_archives_on_its_pat
         ]
 
     assert spark.sparkContext.parallelize([0], 1).mapPartitions(look).collect() == [[], True]
+
+
+def test_no_secret_of_a_catalog_stands_on_the_command_line_of_java(tmp_path: Path) -> None:
+    """Every user of a machine can read the command lines of all processes."""
+    script = f"""
+from pathlib import Path
+from frazil.lake.session import open_session
+from frazil.lake.catalogs import CatalogSettings, CatalogType
+settings = CatalogSettings(type=CatalogType.REST, uri="http://127.0.0.1:9", properties={{"credential": "me:{SECRET}"}})
+spark = open_session("secretive", [settings], master="local[1]")
+lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+assert any(b"secretive" in line for line in lines), "the JVM of this session must be among them"
+assert not [line for line in lines if b"{SECRET}" in line]
+assert spark.conf.get("spark.sql.catalog.frazil.credential") == "me:{SECRET}"
+spark.stop()
+print("kept")
+"""
+    (tmp_path / "script.py").write_text(script)
+    command = [sys.executable, str(tmp_path / "script.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.strip().endswith("kept"), done.stderr[-2000:]

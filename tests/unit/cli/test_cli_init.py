@@ -46,7 +46,7 @@ def test_with_every_key_switched_on_it_still_loads_and_says_what_the_defaults_ar
     full = parse_config(re.sub(r"^( *)#(?=\S)", r"\1", text, flags=re.MULTILINE), environ={})
     for block in ("parquet", "metrics", "limits", "snapshot", "heartbeat", "epoch_interval", "on_error"):
         assert getattr(full, block) == getattr(bare, block), block
-    assert full.source.options == {"aws_region": "eu-central-1"}
+    assert full.source.options == {"region": "eu-central-1"}
 
 
 def test_every_key_of_the_models_is_in_one_of_the_two_files() -> None:
