@@ -14,12 +14,21 @@ from feed_builders import Feed, at, delete, upsert
 
 from frazil.cli.main import cli
 from frazil.config.load import load_config, parse_config
+from frazil.config.model import PipelineConfig
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_COMMAND = re.compile(r"(?:^|`)frazil +([a-z]+)\b", re.MULTILINE)
+_COMMAND = re.compile(r"(?:^|`)frazil +([a-z-]+)\b", re.MULTILINE)
+_TOP = re.compile(r"^(\w+):", re.MULTILINE)
+_REST = {
+    "pipeline": "pipeline: shop\n",
+    "source": "source: {type: cockroachdb, feed: ./feed}\n",
+    "catalog": "catalog: {type: builtin, warehouse: ./warehouse}\n",
+    "tables": "tables: [{source: orders}]\n",
+}
+"""What a fragment of a configuration may leave out."""
 _NEEDED = re.compile(r"\$\{(\w+)\}")
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)[^)]*\)")
 _PATH = re.compile(r"`((?:src/frazil/|tests/|docs/)?[a-z_]+/[a-z_./]*)`")
@@ -38,9 +47,12 @@ def lines(page: Path, program: str) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_configuration_shown_loads(page: Path) -> None:
     for body in blocks(page, "yaml"):
-        if re.search(r"^pipeline:", body, re.MULTILINE):
+        given = set(_TOP.findall(body))
+        if given and given <= set(PipelineConfig.model_fields):
+            given |= {"catalog"} if "catalogs" in given else set()
+            whole = body + "".join(text for key, text in _REST.items() if key not in given)
             environ = dict.fromkeys(_NEEDED.findall(body), "given")
-            parse_config(body, name=page.name, base=ROOT, environ=environ)
+            parse_config(whole, name=page.name, base=ROOT, environ=environ)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -93,7 +105,7 @@ def test_the_readme_can_be_followed_from_top_to_bottom(tmp_path: Path) -> None:
     load_config(tmp_path / "shop.yaml")
     write_feed(tmp_path / "feed")
     commands, python = lines(README, "frazil"), blocks(README, "python")
-    assert [line.split()[1] for line in commands] == ["check", "run", "status", "epochs"]
+    assert [line.split()[1] for line in commands] == ["check", "run", "status", "epochs", "as-of", "epochs"]
     assert len(python) == 3
     steps = [["sh", line] for line in commands] + [["python", body] for body in python] + [["demo", ""]]
     (tmp_path / "steps.json").write_text(json.dumps(steps))
@@ -103,13 +115,15 @@ def test_the_readme_can_be_followed_from_top_to_bottom(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     found: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert [step["exit_code"] for step in found] == [0] * len(steps), found
-    check, run, status, epochs, _, from_python, streamed, demo = (step["printed"] for step in found)
+    check, run, status, epochs, as_of, consistent, _, from_python, streamed, demo = (step["printed"] for step in found)
     assert "analytics.orders: create; key: id (from configuration)" in check
     assert "4 epochs published to 3 tables" in run
     assert status.count("STEADY_STATE") == 3
     assert "key index: " in status
     assert at(2).text in epochs
     assert at(4).text in epochs
+    assert "VERSION AS OF" in as_of
+    assert at(2).text in consistent
     assert f"analytics.orders {at(4).text}" in from_python
     assert json.loads(streamed) == [{"id": 1, "name": "new"}]
     assert json.loads(demo) == {"moments": 3, "wrong": []}

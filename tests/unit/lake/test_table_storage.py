@@ -40,5 +40,5 @@ def test_only_local_tables_need_no_storage_properties() -> None:
 def test_a_session_token_goes_with_its_key() -> None:
     static = {"s3.access-key-id": "A", "s3.secret-access-key": "a", "s3.session-token": "of A", "s3.endpoint": "e"}
     vended = {"s3.access-key-id": "B", "s3.secret-access-key": "b"}
-    assert with_credentials(static, vended) == {**vended, "s3.endpoint": "e"}
-    assert with_credentials(static, {}) == static
+    assert with_vended(static, vended) == {**vended, "s3.endpoint": "e"}
+    assert with_vended(static, {}) == static
