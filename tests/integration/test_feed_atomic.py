@@ -178,8 +178,12 @@ def test_as_of_source_reads_a_position_or_a_time_and_explains_what_is_not_there(
         assert not pipeline.as_of(name, at(60)).reached
     told = lab.cli("as-of", name, time.isoformat(), "--json")
     assert json.loads(told.stdout)[0]["resolved"] == at(2).text
-    for moment, complaint in (("1970-01-01T00:00:00Z", "the oldest epoch that can be read is"), ("yesterday", "neither a position"),
-                              ("2026-01-01T00:00:00", "no time zone")):  # fmt: skip
+    mistakes = {
+        "1970-01-01T00:00:00Z": "the oldest epoch that can be read is",
+        "yesterday": "neither a position",
+        "2026-01-01T00:00:00": "no time zone",
+    }
+    for moment, complaint in mistakes.items():
         wrong = lab.cli("as-of", name, moment)
         assert wrong.exit_code == 2
         assert complaint in wrong.stderr

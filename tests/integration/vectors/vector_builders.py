@@ -44,8 +44,8 @@ from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableOp
 from frazil.workers.lookup.cache import IndexCache
 from frazil.workers.lookup.deleted import DeletedRows
 from frazil.workers.lookup.locate import Roads, TableLocator
-from frazil.workers.lookup.tables import SearchedTable
 from frazil.workers.lookup.plan import Road
+from frazil.workers.lookup.tables import SearchedTable
 from frazil.workers.writer import Place, TableEpochWriter
 
 JOB = JobId("shop")
