@@ -25,7 +25,8 @@ from bench.report import Measured, machine, merged, read_results, show, unmeasur
 from bench.sizes import FULL, QUICK, TINY, Sizes
 from bench.small import small
 from bench.stage import MODES, Bench, catalog_of, say
-from bench.throughput import catch_up, decoded, first_load
+from bench.throughput import catch_up, decoded, first_load, to_s3
+from frazil.lake.jars import AWS
 from frazil.lake.session import open_session
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +39,7 @@ IN_SESSION: dict[str, Callable[[Bench], list[Measured]]] = {
     "reads": reads,
     "catch-up": catch_up,
     "first-load": first_load,
+    "s3": to_s3,
     "decoded": decoded,
 }
 ALONE = "memory"
@@ -69,7 +71,7 @@ def main() -> int:
 
 def _sections(wanted: Sequence[str], work: Path, sizes: Sizes, modes: tuple[str, ...]) -> Iterator[list[Measured]]:
     if names := [name for name in wanted if name != ALONE]:
-        spark = open_session("bench", [catalog_of(work)], driver_memory="4g")
+        spark = open_session("bench", [catalog_of(work)], driver_memory="4g", jars=(AWS,))
         bench = Bench(spark, work, sizes, modes)
         try:
             for name in names:

@@ -1,19 +1,22 @@
 """The commit alone: every file is written, the table's head is read, one snapshot is committed.
 
-builtin catalog     SQLite, local files
-REST on loopback    Iceberg's reference server, local files; left out where its jars cannot be had
+builtin catalog           SQLite, local files
+REST on loopback          Iceberg's reference server, local files; left out where its jars cannot be had
+REST and S3 on loopback   SeaweedFS, both in one process; left out where it cannot be had
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
+import io
 import statistics
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -34,6 +37,7 @@ from frazil.model.ledger import Fence
 from frazil.model.names import JobId, TableName, batch_id
 from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode, TableOptions
+from frazil.workers.storage import open_output
 
 BUILTIN_AT_MOST_MS, REST_AT_MOST_MS = 100, 500
 _TABLE = TableName(("bench",), "commits")
@@ -44,29 +48,46 @@ _ROWS = 1_000
 
 def commits(bench: Bench) -> list[Measured]:
     found = [_p50(bench, open_catalog(bench.spark, bench.settings), "builtin catalog", BUILTIN_AT_MOST_MS)]
-    label = "REST on loopback, local files"
-    try:
-        with _rest(bench.work) as uri:
-            settings = CatalogSettings(name="bench_rest", type=CatalogType.REST, uri=uri)
-            found.append(_p50(bench, open_catalog(bench.spark, settings), label, REST_AT_MOST_MS))
-    except (ImportError, OSError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0]
-        found.append(unmeasured(f"commit, all files written, {label}: not measured, no server: {reason}"))
+    for label, serve in (("REST on loopback, local files", _rest), ("REST and S3 on loopback", on_s3)):
+        try:
+            with serve(bench.work) as settings:
+                found.append(_p50(bench, open_catalog(bench.spark, settings), label, REST_AT_MOST_MS))
+        except (ImportError, OSError, RuntimeError) as error:
+            reason = str(error).partition("\n")[0]
+            found.append(unmeasured(f"commit, all files written, {label}: not measured, no server: {reason}"))
     return found
 
 
 @contextmanager
-def _rest(work: Path) -> Iterator[str]:
-    """The server that the tests use."""
+def _rest(work: Path) -> Iterator[CatalogSettings]:
+    with tests_server("rest_server").rest_server(_home(work, "rest")) as uri:
+        yield CatalogSettings(name="bench_rest", type=CatalogType.REST, uri=uri)
+
+
+@contextmanager
+def on_s3(work: Path) -> Iterator[CatalogSettings]:
+    """A REST catalog whose tables lie on S3."""
+    with tests_server("seaweedfs").seaweedfs_server(_home(work, "s3")) as server:
+        yield CatalogSettings(
+            name=f"bench_s3_{uuid4().hex[:8]}",
+            type=CatalogType.REST,
+            uri=server.catalog_uri,
+            warehouse=server.warehouse,
+            properties={"credential": server.credential, **server.fileio},
+        )
+
+
+def tests_server(name: str) -> Any:
+    """The module of a server that the tests use."""
     sys.path.insert(0, str(_TESTS))
     try:
-        server = import_module("servers.rest_server")
+        return import_module(f"servers.{name}")
     finally:
         sys.path.remove(str(_TESTS))
-    home = work / "rest"
-    home.mkdir()
-    with server.rest_server(home) as uri:
-        yield uri
+
+
+def _home(work: Path, name: str) -> Path:
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=work))
 
 
 def _p50(bench: Bench, catalog: Catalog, label: str, at_most: float) -> Measured:
@@ -92,14 +113,16 @@ def _p50(bench: Bench, catalog: Catalog, label: str, at_most: float) -> Measured
 
 
 def _file(table: LoadedTable, job: JobId, epoch: Hlc) -> FileClosed:
-    path = Path(table.location.removeprefix("file:")) / "data" / f"{epoch.text}.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = f"{table.data_location}/{epoch.text}.parquet"
     (field,) = table.schema.fields
     column = pa.field("id", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(field.id)})
-    with path.open("wb") as file:
-        pq.write_table(pa.table([pa.array(range(_ROWS), pa.int64())], schema=pa.schema([column])), file)
-        os.fsync(file.fileno())
-    content = path.read_bytes()
+    sink = io.BytesIO()
+    pq.write_table(pa.table([pa.array(range(_ROWS), pa.int64())], schema=pa.schema([column])), sink)
+    content = sink.getvalue()
+    output = open_output(path, table.storage)
+    output.write(memoryview(content))
+    output.sync()
+    output.close()
     return FileClosed(
         table=_TABLE,
         epoch=epoch,
@@ -107,7 +130,7 @@ def _file(table: LoadedTable, job: JobId, epoch: Hlc) -> FileClosed:
         worker=0,
         schema_id=table.schema.schema_id,
         spec_id=table.spec.spec_id,
-        path=str(path),
+        path=path,
         kind=Kind.DATA,
         records=_ROWS,
         size=len(content),

@@ -65,10 +65,11 @@ class Bench:
         return Feed(self.work / "feeds" / name, seed)
 
     @contextmanager
-    def running(self, feed: Feed, name: str, mode: str) -> Iterator[Running]:
-        """The pipeline `name`, which fills the table of the same name."""
+    def running(self, feed: Feed, name: str, mode: str, catalog: CatalogSettings | None = None) -> Iterator[Running]:
+        """The pipeline `name`, which fills the table of the same name, in another catalog than the usual if given."""
         clock = _Nap()
-        with Pipeline(config_of(feed, self.work, name, mode), spark=self.spark, clock=clock) as pipeline:
+        config = config_of(feed, self.work, name, mode, catalog)
+        with Pipeline(config, spark=self.spark, clock=clock) as pipeline:
             run = Running(pipeline, clock)
             try:
                 yield run
@@ -80,7 +81,10 @@ def catalog_of(work: Path) -> CatalogSettings:
     return CatalogSettings(warehouse=str(work / "warehouse"))
 
 
-def config_of(feed: Feed, work: Path, name: str, mode: str) -> PipelineConfig:
+def config_of(feed: Feed, work: Path, name: str, mode: str, catalog: CatalogSettings | None = None) -> PipelineConfig:
+    settings = catalog or catalog_of(work)
+    block: dict[str, Any] = {"type": settings.type.value, "name": settings.name, "warehouse": settings.warehouse}
+    block |= {"uri": settings.uri, "properties": dict(settings.properties)} if catalog is not None else {}
     entry = {
         "source": "t",
         "target": f"bench.{name}",
@@ -93,7 +97,7 @@ def config_of(feed: Feed, work: Path, name: str, mode: str) -> PipelineConfig:
         {
             "pipeline": name,
             "source": {"type": "cockroachdb", "feed": str(feed.root), "poll_interval": "10ms"},
-            "catalog": {"type": "builtin", "warehouse": str(work / "warehouse")},
+            "catalog": block,
             "tables": [entry],
             "heartbeat": "1d",
             "index": {"directory": str(work / "index" / name)},

@@ -2,6 +2,7 @@
 
 catch_up     many epochs of JSON files --> snapshots      beside PyArrow parsing and writing the same files
 first_load   one scan of JSON files --> one snapshot      beside Spark reading them and writeTo().append()
+to_s3        JSON files --> tables on S3, in a REST catalog; beside the same on the local disk
 decoded      a DataFrame in memory --upsert_stream--> a snapshot
 """
 
@@ -12,14 +13,16 @@ import statistics
 from pyspark import StorageLevel
 
 import frazil
+from bench.commits import on_s3
 from bench.feeds import rows_sql
 from bench.peers import append, create_empty, plain_load
 from bench.report import Measured, measured
-from bench.stage import FORMAT_VERSIONS, Bench, say, timed
+from bench.stage import FORMAT_VERSIONS, VECTORS, Bench, say, timed
 
 CATCH_UP_AT_MOST, CATCH_UP_AT_LEAST = 2.0, 200_000
 DECODED_AT_LEAST = 400_000
 FIRST_LOAD_AT_MOST = 1.3
+S3_AT_LEAST = 50_000
 _DECODED_BATCHES = 3
 _ZSTD = {"format-version": "2", "write.parquet.compression-codec": "zstd"}
 
@@ -59,6 +62,30 @@ def catch_up(bench: Bench) -> list[Measured]:
             ),
         ]
     return found
+
+
+def to_s3(bench: Bench) -> list[Measured]:
+    """Half of the changes into an empty table, the rest update them: vectors, or where the catalog cannot, position
+    deletes."""
+    changes = bench.sizes.behind // 5
+    feed = bench.feed("to_s3")
+    for _ in range(2):
+        resolved = feed.updates(changes // 2, changes)
+    with bench.running(feed, "to_disk", VECTORS) as run:
+        here = run.seconds(lambda: resolved)
+    bench.check("to_disk", feed.answer)
+    with on_s3(bench.work) as settings:
+        with bench.running(feed, "to_s3", VECTORS, settings) as run:
+            took = run.seconds(lambda: resolved)
+        found = bench.spark.sql(f"SELECT count(*), sum(amount) FROM {settings.name}.bench.to_s3").collect()[0]
+        if tuple(found) != feed.answer:
+            raise AssertionError(f"the table on S3 holds {found}, not {feed.answer}")
+    say(f"  S3: {took:.1f} s, local disk {here:.1f} s")
+    label = f"{changes:,} changes in 2 epochs to tables on S3, REST catalog"
+    return [
+        measured(f"{label}: Frazil", changes / took, "rows/s", at_least=S3_AT_LEAST),
+        measured(f"{label} / the same on the local disk, time", took / here, "x"),
+    ]
 
 
 def first_load(bench: Bench) -> list[Measured]:

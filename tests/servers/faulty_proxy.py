@@ -5,6 +5,9 @@ client --POST .../tables/t--> proxy --forwards--> server (the commit takes effec
     NEXT: DROP       closes the connection, no answer
           CONFLICT   answers 409
           BROKEN     answers 500
+          BUSY       answers 503
+          TWICE      forwards the request a second time, and answers what that one was told
+          LATE       closes the connection at once, and forwards the request half a second later
           REFUSE     answers 403, and forwards nothing
 """
 
@@ -26,6 +29,9 @@ class Fault(Enum):
     DROP = "drop"
     CONFLICT = 409
     BROKEN = 500
+    BUSY = 503
+    TWICE = "twice"
+    LATE = "late"
     REFUSE = 403
 
 
@@ -112,6 +118,11 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is Fault.REFUSE:
             self._answer(403, _error(403, "ForbiddenException"))
             return
+        if fault is Fault.LATE:
+            threading.Timer(0.5, self._ask, [body]).start()
+            self.close_connection = True
+            self.connection.close()
+            return
         status, answer = self._ask(body)
         match fault:
             case None:
@@ -123,6 +134,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(409, _error(409, "CommitFailedException"))
             case Fault.BROKEN:
                 self._answer(500, _error(500, "InternalServerError"))
+            case Fault.BUSY:
+                self._answer(503, _error(503, "ServiceUnavailable"))
+            case Fault.TWICE:
+                self._answer(*self._ask(body))
 
     do_GET = do_POST = do_DELETE = do_HEAD = _forward
 
