@@ -161,3 +161,16 @@ def test_what_cannot_be_reached_is_named_and_no_secret_is_told(
     assert complaint in told.stderr
     assert "hint:" in told.stderr
     assert seaweedfs.secret_access_key not in told.output
+
+
+def test_a_format_that_this_storage_cannot_hold_is_refused_if_it_was_asked_for(lab: Lab, seaweedfs: SeaweedFS) -> None:
+    """The table buckets of this server take no Puffin files, so there are no deletion vectors."""
+    first_epoch(lab)
+    Shipped(lab, lab.source["feed"], seaweedfs).ship()
+    lab.tables[0]["format_version"] = 3
+    told = lab.cli("run", "--once")
+    assert told.exit_code == 2
+    assert "position deletes instead of deletion vectors" in told.stderr
+    del lab.tables[0]["format_version"]
+    lab.run()
+    assert len(lab.rows("t")) == 50

@@ -13,7 +13,7 @@ from frazil.config import routing
 from frazil.config.settings import ColumnNames, PartitionFields, Settings, SortFields, problem, whole_number
 from frazil.config.values import TextMap
 from frazil.model.partitions import parse_partition
-from frazil.model.write import DeleteMode, SchemaConflict, TableOptions, parse_sort
+from frazil.model.write import DEFAULT_FORMAT_VERSION, DeleteMode, SchemaConflict, TableOptions, parse_sort
 
 
 class TableEntry(Settings):
@@ -106,16 +106,20 @@ class TableEntry(Settings):
         description="Iceberg table properties, set when the table is created.",
         examples=[{"write.metadata.delete-after-commit.enabled": "true"}],
     )
-    format_version: Annotated[Literal[2, 3], BeforeValidator(whole_number)] = Field(
-        default=3,
-        description="The Iceberg format of a table that is created. In format 2 `vectors` are position deletes.",
+    format_version: Annotated[Literal[2, 3], BeforeValidator(whole_number)] | None = Field(
+        default=None,
+        description=(
+            "The Iceberg format of a table that is created; in format 2 `vectors` are position deletes. Default: 3, or "
+            "2 in a catalog that has no 3. Set to 3, such a catalog is refused."
+        ),
     )
 
     @property
     def options(self) -> TableOptions:
         return TableOptions(
             mode=self.deletes,
-            format_version=self.format_version,
+            format_version=self.format_version or DEFAULT_FORMAT_VERSION,
+            insists_on_version=self.format_version is not None,
             partition=tuple(parse_partition(text) for text in self.partition),
             sort=tuple(parse_sort(text) for text in self.sort),
             location=self.location,

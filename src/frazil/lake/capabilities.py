@@ -4,7 +4,7 @@
       |  REST: GET /v1/config --refined--> rename, views, several tables at once, by the server's own list
       |  a table just made --learn--> v3: asked for, and given?
       v
-    Capabilities --format_version--> 3, or 2 where v3 is not to be had: position deletes instead of vectors
+    a table is made as version 2 where 3 is not to be had: position deletes instead of vectors; unless 3 was asked for
 
 A missing ability changes a default or refuses with the reason; `notes` say which and why.
 """
@@ -18,8 +18,9 @@ from frazil.errors import ConfigError
 from frazil.lake.catalog_settings import CatalogSettings, CatalogType, scheme_of
 from frazil.lake.catalogs import Catalog
 from frazil.lake.rest import COMMIT_TRANSACTION, CREATE_VIEW, RENAME_TABLE, endpoints
+from frazil.model.names import TableName
+from frazil.model.write import TableOptions
 
-DEFAULT_FORMAT_VERSION = 3
 WITHOUT_V3 = 2
 _V3_MISSING = "no format version 3: tables are made as version 2, with position deletes instead of deletion vectors"
 
@@ -116,17 +117,14 @@ def has_learned(settings: CatalogSettings) -> bool:
     return _key(settings) in _made_v2_of_v3
 
 
-def format_version(found: Capabilities, wanted: int | None) -> int:
-    """The version of a new table's format: what is wanted, else the newest that the catalog can. Pure.
-
-    Raises ConfigError if version 3 is wanted of a catalog that cannot.
-    """
-    if wanted == DEFAULT_FORMAT_VERSION and not found.v3:
+def check_version(table: TableName, options: TableOptions, given: int) -> None:
+    """Raises ConfigError if a version of the format was asked for, and the catalog made an older one. Pure."""
+    if options.insists_on_version and given < options.format_version:
         raise ConfigError(
-            f"format_version is {wanted}, and this catalog has {_V3_MISSING}",
+            f"{table}: format_version is {options.format_version}, and this catalog has {_V3_MISSING}",
             hint="remove format_version from the table's entry, or set it to 2",
+            table=table.text,
         )
-    return wanted or (DEFAULT_FORMAT_VERSION if found.v3 else WITHOUT_V3)
 
 
 _made_v2_of_v3: set[tuple[str, str]] = set()

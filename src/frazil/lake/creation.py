@@ -19,7 +19,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from frazil.lake.capabilities import DEFAULT_FORMAT_VERSION, WITHOUT_V3, has_learned, learn
+from frazil.lake.capabilities import WITHOUT_V3, has_learned, learn
 from frazil.lake.catalogs import Catalog, iceberg_properties
 from frazil.lake.failures import BAD_REQUEST, FORBIDDEN, JAVA_ERRORS, UNSUPPORTED, Failure, failure_of
 from frazil.lake.partitioning import Layout, layout_change, stage_layout, stage_sort
@@ -29,7 +29,7 @@ from frazil.model.columns import UUID, Schema, TableShape
 from frazil.model.names import TableName
 from frazil.model.partitions import UNPARTITIONED
 from frazil.model.remembered import COLUMNS_PROPERTY, columns_property
-from frazil.model.write import TableOptions
+from frazil.model.write import DEFAULT_FORMAT_VERSION, TableOptions
 
 # Bounded metadata: every epoch is a snapshot, and every snapshot writes a metadata file.
 DEFAULT_PROPERTIES: Mapping[str, str] = MappingProxyType(

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from frazil.errors import CatalogUnavailable, ConfigError, FrazilError
-from frazil.lake.capabilities import by_type, learn
+from frazil.lake.capabilities import by_type, check_version, learn
 from frazil.lake.catalogs import Catalog, iceberg_properties
 from frazil.lake.changes import Add, Drop, MakeOptional, Move, Rename, SchemaChange, Step, Widen, dotted
 from frazil.lake.creation import create_table, uuid_properties
@@ -163,6 +163,11 @@ class Tables:
         loaded = self._arrange(table, options) if failure is None else self.load(table)
         if failure is None:
             learn(self._catalog.settings, options.format_version, loaded.format_version)
+            try:
+                check_version(table, options, loaded.format_version)
+            except ConfigError:
+                self.drop(table)
+                raise
         return loaded
 
     def ensure_namespace(self, levels: tuple[str, ...]) -> None:

@@ -15,6 +15,7 @@ from frazil.model.parts import Part
 from frazil.model.position import Position
 
 _SORT = re.compile(r"\s*(\S+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*", re.IGNORECASE)
+DEFAULT_FORMAT_VERSION = 3
 CHANGELOG_OP = "_op"
 CHANGELOG_POSITION = "_position"
 CHANGELOG_BEFORE = "_before"
@@ -69,10 +70,12 @@ def parse_sort(text: str) -> SortField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
-    """How the target table is to be: what creates and evolves it."""
+    """How the target table is to be: what creates and evolves it. `insists_on_version` if a table of an older format is
+    of no use."""
 
     mode: DeleteMode = DeleteMode.VECTORS
-    format_version: int = 3
+    format_version: int = DEFAULT_FORMAT_VERSION
+    insists_on_version: bool = False
     partition: tuple[WantedPartition, ...] = ()
     sort: tuple[SortField, ...] = ()
     location: str | None = None

@@ -27,7 +27,7 @@ def test_a_small_file_is_enough_and_the_rest_has_defaults() -> None:
     assert loaded.catalog.type is CatalogType.BUILTIN
     assert loaded.catalog.name == "frazil"
     assert loaded.tables[0].deletes is DeleteMode.VECTORS
-    assert loaded.tables[0].format_version == 3
+    assert loaded.tables[0].options.format_version == 3
     assert loaded.snapshot is SnapshotMode.EVERY_RESOLVED
     assert (loaded.epoch_interval, loaded.heartbeat, loaded.source.poll_interval) == (0.0, 600.0, 1.0)
     assert (loaded.limits.epochs_in_flight, loaded.limits.epochs_per_job) == (3, 16)

@@ -3,9 +3,11 @@ from __future__ import annotations
 import pytest
 
 from frazil.errors import ConfigError
-from frazil.lake.capabilities import Capabilities, by_type, format_version, refined, without_v3
+from frazil.lake.capabilities import Capabilities, by_type, check_version, refined
 from frazil.lake.catalogs import CatalogSettings, CatalogType
 from frazil.lake.rest import COMMIT_TRANSACTION, RENAME_TABLE
+from frazil.model.names import TableName
+from frazil.model.write import TableOptions
 
 
 def test_a_hadoop_catalog_renames_nothing_and_has_several_writers_on_hdfs_alone() -> None:
@@ -28,13 +30,14 @@ def test_a_server_without_a_list_is_believed_to_rename_and_not_to_commit_several
     assert any("one by one" in note for note in found.notes)
 
 
-def test_without_version_three_the_default_changes_and_a_wish_is_refused() -> None:
-    lacking = without_v3(Capabilities())
-    assert format_version(Capabilities(), None) == 3
-    assert format_version(lacking, None) == 2
-    assert format_version(lacking, 2) == 2
-    with pytest.raises(ConfigError, match="position deletes"):
-        format_version(lacking, 3)
+def test_a_version_that_was_asked_for_is_given_or_refused() -> None:
+    table = TableName(("shop",), "orders")
+    check_version(table, TableOptions(), given=2)
+    check_version(table, TableOptions(format_version=2, insists_on_version=True), given=2)
+    check_version(table, TableOptions(insists_on_version=True), given=3)
+    with pytest.raises(ConfigError, match="position deletes instead of deletion vectors") as refused:
+        check_version(table, TableOptions(insists_on_version=True), given=2)
+    assert "set it to 2" in refused.value.hint
 
 
 def test_every_ability_has_a_name_for_people() -> None:
