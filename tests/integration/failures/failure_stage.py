@@ -219,7 +219,8 @@ class Stage:
         return [Path(row.file_path.removeprefix("file:")) for row in rows]
 
     def on_disk(self, table: TableName) -> set[Path]:
-        return set((self.warehouse / NAMESPACE / table.name / "data").rglob("*.parquet"))
+        data = self.warehouse / NAMESPACE / table.name / "data"
+        return {path for kind in ("*.parquet", "*.puffin") for path in data.rglob(kind)}
 
 
 def a_stage(directory: Path, modes: Mapping[str, DeleteMode] | None = None, seed: int = 7) -> Stage:
