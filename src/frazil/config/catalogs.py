@@ -31,23 +31,12 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from frazil.config.settings import LocalOrCloud, Settings, from_file, is_cloud, problem
 from frazil.config.values import Shown, TextMap
+from frazil.model.catalog import CatalogType as CatalogType
 
 LocalFile = Annotated[str, AfterValidator(from_file), Shown("path")]
 _TABLE_BUCKET = re.compile(r"arn:aws[a-z-]*:s3tables:(?P<region>[a-z0-9-]+):\d{12}:bucket/[a-z0-9-]+")
 _JDBC = ("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")
 _JDBC_SHORT = ("postgresql://", "postgres://", "mysql://", "mariadb://")
-
-
-class CatalogType(StrEnum):
-    BUILTIN = "builtin"
-    MEMORY = "memory"
-    HADOOP = "hadoop"
-    REST = "rest"
-    HIVE = "hive"
-    GLUE = "glue"
-    S3TABLES = "s3tables"
-    JDBC = "jdbc"
-    NESSIE = "nessie"
 
 
 class AuthType(StrEnum):

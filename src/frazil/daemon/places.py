@@ -26,7 +26,7 @@ from frazil.daemon.results import CheckedCatalog
 from frazil.daemon.tables import companion_of
 from frazil.errors import ConfigError
 from frazil.lake.capabilities import capabilities
-from frazil.lake.catalog_settings import CatalogSettings, CatalogType, Tls
+from frazil.lake.catalog_settings import CatalogSettings, Tls
 from frazil.lake.catalogs import Catalog
 from frazil.lake.changes import SchemaChange
 from frazil.lake.commits import IcebergLake
@@ -121,7 +121,7 @@ def catalog_settings(config: CatalogConfig) -> CatalogSettings:
     tls = config.tls
     return CatalogSettings(
         name=config.name,
-        type=CatalogType(config.type.value),
+        type=config.type,
         warehouse=config.warehouse,
         uri=config.uri,
         tls=None if tls is None else Tls(ca=tls.ca, certificate=tls.certificate, key=tls.key),

@@ -22,11 +22,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from frazil.errors import ConfigError
+from frazil.model.catalog import CatalogType as CatalogType
 
 DEFAULT_NAME = "frazil"
 DELEGATION_HEADER = "header.X-Iceberg-Access-Delegation"
@@ -38,22 +38,6 @@ _FILE_IO = {
     **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "org.apache.iceberg.azure.adlsv2.ADLSFileIO"),
 }
 _TABLE_BUCKET_REGION = re.compile(r"arn:[a-z-]+:s3tables:(?P<region>[a-z0-9-]+):")
-
-
-class CatalogType(StrEnum):
-    BUILTIN = "builtin"
-    MEMORY = "memory"
-    HADOOP = "hadoop"
-    REST = "rest"
-    HIVE = "hive"
-    GLUE = "glue"
-    S3TABLES = "s3tables"
-    JDBC = "jdbc"
-    NESSIE = "nessie"
-
-    @property
-    def speaks_rest(self) -> bool:
-        return self in (CatalogType.REST, CatalogType.S3TABLES)
 
 
 _NEEDS_URI = {
