@@ -33,6 +33,9 @@ from frazil.lake.jars import jars_of
 from frazil.lake.tls import install
 from frazil.model.names import TableName
 
+# Hadoop's usual local file system starts two `chmod` processes for each file, one of them for a file of checksums: a
+# third of a local commit. Spark shares file systems by their scheme, so that of a catalog is kept apart.
+_PLAIN_FILES = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 _SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _HADOOP = "hadoop."
 _DRIVERS = {
@@ -114,7 +117,7 @@ def open_catalog(spark: SparkSession, settings: CatalogSettings) -> Catalog:
     try:
         _load_driver(spark, properties.get("uri", ""))
         java = spark._jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
-            settings.name, _java_map(spark, properties), _hadoop_conf(spark, properties)
+            settings.name, _java_map(spark, properties), _hadoop_conf(spark, settings, properties)
         )
     except JAVA_ERRORS as error:
         failure = failure_of(error, properties)
@@ -137,8 +140,11 @@ def _java_map(spark: SparkSession, entries: Mapping[str, str]) -> Any:
     return result
 
 
-def _hadoop_conf(spark: SparkSession, properties: Mapping[str, str]) -> Any:
+def _hadoop_conf(spark: SparkSession, settings: CatalogSettings, properties: Mapping[str, str]) -> Any:
     conf = spark._jvm.org.apache.hadoop.conf.Configuration(spark.sparkContext._jsc.hadoopConfiguration())
+    if settings.type is not CatalogType.HADOOP:  # which overwrites a file, whose old checksum others would trust
+        for key, value in _PLAIN_FILES.items():
+            conf.set(key, value)
     for key, value in properties.items():
         if key.startswith(_HADOOP):
             conf.set(key.removeprefix(_HADOOP), value)
