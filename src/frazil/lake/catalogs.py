@@ -114,16 +114,17 @@ def open_catalog(spark: SparkSession, settings: CatalogSettings) -> Catalog:
         return _open[key]
     if settings.tls is not None:
         install(spark, settings.tls)
-    try:
-        _load_driver(spark, properties.get("uri", ""))
-        java = spark._jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
-            settings.name, _java_map(spark, properties), _hadoop_conf(spark, settings, properties)
-        )
-    except JAVA_ERRORS as error:
-        failure = failure_of(error, properties)
-        missing = [jar.coordinate for jar in jars_of([settings])]
-        raise as_error(failure, "open the catalog", settings.endpoint, who=settings.identity, jars=missing) from None
-    _open[key] = Catalog(spark, settings, java)
+    for last in (False, False, True):
+        try:
+            _open[key] = Catalog(spark, settings, _java_catalog(spark, settings, properties))
+            break
+        except JAVA_ERRORS as error:
+            # Of two that find an empty database, one makes the catalog's tables, and the other is told that they exist.
+            if settings.type in (CatalogType.BUILTIN, CatalogType.JDBC) and not last:
+                continue
+            failure = failure_of(error, properties)
+            jars = [jar.coordinate for jar in jars_of([settings])]
+            raise as_error(failure, "open the catalog", settings.endpoint, who=settings.identity, jars=jars) from None
     return _open[key]
 
 
@@ -138,6 +139,13 @@ def _java_map(spark: SparkSession, entries: Mapping[str, str]) -> Any:
     for key, value in entries.items():
         result.put(key, value)
     return result
+
+
+def _java_catalog(spark: SparkSession, settings: CatalogSettings, properties: Mapping[str, str]) -> Any:
+    _load_driver(spark, properties.get("uri", ""))
+    return spark._jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
+        settings.name, _java_map(spark, properties), _hadoop_conf(spark, settings, properties)
+    )
 
 
 def _hadoop_conf(spark: SparkSession, settings: CatalogSettings, properties: Mapping[str, str]) -> Any:

@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from lake_builders import SHOP, plan, shape
 from pyiceberg.catalog.sql import SqlCatalog
+from pyspark.sql import SparkSession
 
 from frazil.errors import CatalogRefused
 from frazil.lake.catalogs import Catalog, CatalogSettings, open_catalog
@@ -25,6 +27,7 @@ HERE = Path(__file__).parent
 
 COMMITTER = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 sys.path.insert(0, {here!r})
 from lake_builders import plan
 from frazil.lake.catalogs import CatalogSettings, open_catalog
@@ -133,6 +136,7 @@ def test_the_bundled_java_runs_a_session_and_commits(tmp_path: Path) -> None:
     """Without JAVA_HOME and without java on the PATH; many files, so that method handles are used on Java 21 too."""
     script = f"""
 import sys
+from concurrent.futures import ThreadPoolExecutor
 sys.path.insert(0, {str(HERE)!r})
 from lake_builders import plan, shape
 from frazil.lake.catalogs import CatalogSettings, open_catalog
@@ -163,3 +167,13 @@ print(spark._jvm.java.lang.System.getProperty("java.version").split(".")[0], typ
     )
     assert done.stdout.split() == ["21", "Accepted", "25"], done.stderr
     assert done.stderr == "", "a session starts without a word on stderr"
+
+
+def test_an_empty_warehouse_may_be_opened_by_many_at_the_same_moment(spark: SparkSession, tmp_path: Path) -> None:
+    """Two daemons that start at once: only one of them makes the catalog's own tables."""
+    for number in range(5):
+        warehouse = str(tmp_path / f"warehouse{number}")
+        settings = [CatalogSettings(name=f"at_once_{number}_{one}", warehouse=warehouse) for one in range(6)]
+        with ThreadPoolExecutor(6) as pool:
+            opened = list(pool.map(lambda one: open_catalog(spark, one), settings))
+        assert len(opened) == 6
