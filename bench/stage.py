@@ -85,14 +85,15 @@ def config_of(feed: Feed, work: Path, name: str, mode: str, catalog: CatalogSett
     settings = catalog or catalog_of(work)
     block: dict[str, Any] = {"type": settings.type.value, "name": settings.name, "warehouse": settings.warehouse}
     block |= {"uri": settings.uri, "properties": dict(settings.properties)} if catalog is not None else {}
-    entry = {
+    entry: dict[str, Any] = {
         "source": "t",
         "target": f"bench.{name}",
         "key": ["id"],
         "columns": COLUMNS,
         "deletes": mode,
-        "format_version": FORMAT_VERSIONS[mode],
     }
+    if catalog is None:  # another one may not have all versions
+        entry["format_version"] = FORMAT_VERSIONS[mode]
     return PipelineConfig.model_validate(
         {
             "pipeline": name,

@@ -71,6 +71,7 @@ def to_s3(bench: Bench) -> list[Measured]:
     feed = bench.feed("to_s3")
     for _ in range(2):
         resolved = feed.updates(changes // 2, changes)
+    _warm_up(bench, "to_s3_warm")
     with bench.running(feed, "to_disk", VECTORS) as run:
         here = run.seconds(lambda: resolved)
     bench.check("to_disk", feed.answer)
