@@ -5,6 +5,7 @@ warehouse --> catalog_settings --> spark --> catalog --> tables, lake          o
                  namespace ----------+--> a name no other test uses; tables are `<namespace>.<name>`
 
 rest_uri: Iceberg's REST reference server, started when a test asks for it, stopped at the end of the run
+mongodb: a MongoDB server of one member as a replica set, likewise; `database` is a fresh one of it
 seaweedfs: an S3 server with an Iceberg REST catalog, likewise; `bucket` is a fresh one of it
 """
 
@@ -13,9 +14,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
 from pyspark.sql import SparkSession
+from servers.mongod import Mongod, mongod_server
 from servers.rest_server import rest_server
 from servers.seaweedfs import SeaweedFS, seaweedfs_server
 
@@ -78,6 +83,19 @@ def namespace() -> str:
 def rest_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with rest_server(tmp_path_factory.mktemp("rest")) as uri:
         yield uri
+
+
+@pytest.fixture(scope="session")
+def mongodb() -> Iterator[Mongod]:
+    with mongod_server() as server:
+        yield server
+
+
+@pytest.fixture
+def database(mongodb: Mongod) -> Iterator[Database[dict[str, Any]]]:
+    """A database that no other test of this run uses."""
+    with MongoClient[dict[str, Any]](mongodb.uri, uuidRepresentation="standard") as client:
+        yield client[f"db{next(_counter)}"]
 
 
 @pytest.fixture(scope="session")

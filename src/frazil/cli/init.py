@@ -25,6 +25,7 @@ def init(source: str, sinkless: bool, output: Path | None, force: bool) -> None:
     Examples:
       frazil init --source cockroachdb
       frazil init --source cockroachdb --sinkless -o shop.yaml
+      frazil init --source mongodb -o shop.yaml
     """
     text = template(source, sinkless=sinkless)
     if output is None:

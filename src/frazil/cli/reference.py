@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 import click
 
@@ -50,6 +51,8 @@ def _blocks(model: type[Settings], path: str) -> Iterator[str]:
         if option.block is not None and not (option.named and option.block in told):
             name = f"{path}.{option.name}" if path else option.name
             yield from _blocks(option.block, f"{name}{'[]' if option.listed else '.<name>' if option.named else ''}")
+            for other in option.others:
+                yield from _blocks(other, f"{name}: {_type_of(other)}")
 
 
 def _option_row(option: Option) -> Sequence[str]:
@@ -58,6 +61,10 @@ def _option_row(option: Option) -> Sequence[str]:
         kind = "list of blocks" if option.listed else "blocks by name" if option.named else "block"
     default = "**required**" if option.required else f"`{option.default_text}`" if option.default_text else ""
     return f"`{option.name}`", kind, default, option.description
+
+
+def _type_of(block: type[Settings]) -> str:
+    return f"{{type: {get_args(block.model_fields['type'].annotation)[0]}}}"
 
 
 def cli_page() -> str:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
 from frazil.config.describe import Option, options_of
-from frazil.config.model import PipelineConfig
+from frazil.config.model import MONGODB, SOURCE_KINDS, PipelineConfig
 from frazil.config.settings import Settings
 
-KINDS = ("cockroachdb",)
+KINDS = SOURCE_KINDS
 _WIDTH = 100
 _CLOUD_FEED = "s3://feeds/shop"
 _SINKLESS_FEED = "postgresql://frazil:${CRDB_PASSWORD:-}@localhost:26257/shop?sslmode=verify-full"
+
+_MONGO_URI = "mongodb://frazil:${MONGO_PASSWORD:-}@localhost:27017/?replicaSet=rs0"
 
 _HEADER = """\
 # A Frazil pipeline: one source feeding many Iceberg tables.
@@ -28,10 +30,10 @@ _HEADER = """\
 
 
 def template(kind: str, *, sinkless: bool) -> str:
-    """A file that loads as it is. Raises KeyError for a kind of source there is none of."""
+    """A file that loads as it is."""
     on: dict[str, Any] = {
         "pipeline": "shop",
-        "source.type": KINDS[KINDS.index(kind)],
+        "source.type": kind,
         "source.feed": _SINKLESS_FEED if sinkless else _CLOUD_FEED,
         "catalog.type": "builtin",
         "catalog.warehouse": "./warehouse",
@@ -40,6 +42,10 @@ def template(kind: str, *, sinkless: bool) -> str:
         "tables.key": ["id"],
     }
     left_out = {"source.complete", "source.schema_from"} if sinkless else {"source.changefeed_options"}
+    if kind == MONGODB:
+        del on["source.feed"], on["tables.key"]
+        on |= {"source.uri": _MONGO_URI, "tables.source": "shop.orders"}
+        left_out |= {"tables.changelog", "tables.json_as", "tables.key"}
     return _HEADER + "\n".join(_block(PipelineConfig, "", "", on, left_out)) + "\n"
 
 
@@ -56,7 +62,9 @@ def _block(
             continue
         if option.block is not None:
             yield from ["", *_prose(option, indent), f"{indent}{option.name}:"]
-            yield from _block(option.block, here, indent + "  ", on, left_out, item=option.listed)
+            blocks = [option.block, *option.others]
+            chosen = next((one for one in blocks if on.get(f"{here}.type") in _types(one)), option.block)
+            yield from _block(chosen, here, indent + "  ", on, left_out, item=option.listed)
             continue
         if not path:
             yield ""
@@ -69,6 +77,10 @@ def _block(
             yield f"{inner}#{option.name}: {_switched_off(option)}"
         if item:
             item, indent = False, indent + "  "
+
+
+def _types(block: type[Settings]) -> tuple[Any, ...]:
+    return get_args(block.model_fields["type"].annotation) if "type" in block.model_fields else ()
 
 
 def _prose(option: Option, indent: str) -> list[str]:

@@ -19,8 +19,9 @@ from frazil.config.values import Shown
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One key. `block` is the model of what lies below it, `listed` whether it is a list of such, `named` whether a
-    mapping of such by name. A block that is `left_out` by default has no keys then."""
+    """One key. `block` is the model of what lies below it, `others` are what may lie there instead, `listed` whether it
+    is a list of such, `named` whether a mapping of such by name. A block that is `left_out` by default has no keys
+    then."""
 
     name: str
     type_text: str
@@ -30,6 +31,7 @@ class Option:
     description: str
     example: Any
     block: type[Settings] | None
+    others: tuple[type[Settings], ...]
     listed: bool
     named: bool
     left_out: bool
@@ -38,7 +40,8 @@ class Option:
 def options_of(model: type[Settings]) -> Iterator[Option]:
     """The keys of one block, in the order they are declared."""
     for name, info in model.model_fields.items():
-        block = next((found for found in models_in(info.annotation) if issubclass(found, Settings)), None)
+        blocks = [found for found in models_in(info.annotation) if issubclass(found, Settings)]
+        block = blocks[0] if blocks else None
         default = _default(info)
         yield Option(
             name=name,
@@ -49,6 +52,7 @@ def options_of(model: type[Settings]) -> Iterator[Option]:
             description=info.description or "",
             example=info.examples[0] if info.examples else None,
             block=block,
+            others=tuple(blocks[1:]),
             listed=block is not None and get_origin(info.annotation) is tuple,
             named=block is not None and get_origin(info.annotation) is dict,
             left_out=block is not None and not info.is_required() and default is None,

@@ -75,6 +75,7 @@ def config_hash(config: PipelineConfig) -> str:
         # The columns as pairs: in CSV files, values are told apart by the order of columns alone.
         "tables": [
             [entry.source, entry.target, entry.key, list(entry.columns.items()), entry.deletes.value]
+            + ([] if entry.mapping is None else [entry.mapping.model_dump(mode="json")])
             for entry in config.tables
         ],
         "snapshot": config.snapshot.value,

@@ -1,7 +1,7 @@
 """What a pipeline's configuration may say. The descriptions here are the reference documentation.
 
     pipeline: shop
-    source:    where changes come from       -> CockroachSource, in `config.source`
+    source:    where changes come from       -> CockroachSource, in `config.source`; MongoSource, in `config.mongo`
     catalog:   where tables live             -> CatalogConfig, in `config.catalogs`, or a sink URL iceberg://...
     catalogs:  several, by name
     volumes:   where their files lie         -> VolumeConfig, in `config.volumes`
@@ -18,11 +18,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from frazil.config import routing
 from frazil.config.catalogs import CatalogConfig as CatalogConfig
 from frazil.config.catalogs import CatalogType as CatalogType
+from frazil.config.mongo import MongoSource, fit_collections
 from frazil.config.settings import (
     Settings,
     at_least_one,
@@ -37,7 +38,10 @@ from frazil.config.tables import TableEntry
 from frazil.config.values import ByteSize, Duration, Shown, TextMap
 from frazil.config.volumes import VolumeConfig
 from frazil.model.names import JobId
-from frazil.model.write import ParquetSettings
+from frazil.model.write import DeleteMode, ParquetSettings
+
+COCKROACHDB, MONGODB = "cockroachdb", "mongodb"
+SOURCE_KINDS = (COCKROACHDB, MONGODB)
 
 
 class SnapshotMode(StrEnum):
@@ -140,6 +144,17 @@ class Atomic(StrEnum):
     PIPELINE = "pipeline"
 
 
+def _kind_of_source(value: Any) -> str:
+    """What is no MongoDB is held against the rules of CockroachDB, which say what else there is."""
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return MONGODB if kind == MONGODB else COCKROACHDB
+
+
+SourceConfig = Annotated[
+    Annotated[CockroachSource, Tag(COCKROACHDB)] | Annotated[MongoSource, Tag(MONGODB)], Discriminator(_kind_of_source)
+]
+
+
 class PipelineConfig(Settings):
     """One source feeding many tables."""
 
@@ -150,7 +165,7 @@ class PipelineConfig(Settings):
         ),
         examples=["shop"],
     )
-    source: CockroachSource = Field(description="Where changes come from.")
+    source: SourceConfig = Field(description="Where changes come from.")
     catalog: CatalogConfig = Field(
         description="Where tables live. With `catalogs`: the name of the one that is taken by default, or nothing."
     )
@@ -225,6 +240,11 @@ class PipelineConfig(Settings):
 
     @model_validator(mode="before")
     @classmethod
+    def _collections_are_named_with_their_database(cls, data: Any) -> Any:
+        return fit_collections(data) if isinstance(data, dict) else data
+
+    @model_validator(mode="before")
+    @classmethod
     def _one_of_several_catalogs_is_the_first(cls, data: Any) -> Any:
         if not isinstance(data, dict) or not isinstance(data.get("catalogs"), dict) or not data["catalogs"]:
             return data
@@ -251,6 +271,25 @@ class PipelineConfig(Settings):
         for name in self.catalogs:
             if names.count(self.catalogs[name].name) > 1:
                 raise problem("two catalogs have one name", "catalogs", name, "name")
+        return self
+
+    @model_validator(mode="after")
+    def _entries_fit_the_source(self) -> PipelineConfig:
+        for index, entry in enumerate(self.tables):
+            if not isinstance(self.source, MongoSource):
+                if entry.mapping is not None:
+                    raise problem("only a MongoDB source has documents to map", "tables", index, "mapping")
+                continue
+            if "." not in entry.source:
+                text = "name the collection with its database (shop.orders), or set source.database"
+                raise problem(text, "tables", index, "source")
+            if entry.key not in ((), ("_id",)):
+                raise problem("the key of a collection is its _id", "tables", index, "key")
+            if entry.columns and entry.mapping is not None and entry.mapping.mode == "explicit":
+                raise problem("an explicit mapping tells the types of its fields itself", "tables", index, "columns")
+            if entry.changelog or entry.deletes is DeleteMode.APPEND_ONLY:
+                key = "changelog" if entry.changelog else "deletes"
+                raise problem("a changelog of a collection is not available in this version", "tables", index, key)
         return self
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from frazil.config.document import Document, Path, Problem
@@ -23,7 +24,15 @@ def explain(error: ValidationError, model: type[BaseModel], document: Document) 
 def _explain_one(details: ErrorDetails, model: type[BaseModel], document: Document) -> Problem:
     context: Mapping[str, Any] = details.get("ctx", {})
     path: Path = (*details["loc"], *context.get("path", ()))
-    return document.problem(_sentence(details, path, model), path)
+    return document.problem(_sentence(details, path, model), _as_written(path, model))
+
+
+def _as_written(path: Path, model: type[BaseModel]) -> Path:
+    """Without the kind of block that validation has chosen among several, which no file names as a key."""
+    for at, part in enumerate(path[:-1] if len(path) > 1 else ()):
+        if part in model.model_fields and len(kinds := _kinds(model.model_fields[str(part)])) > 1:
+            return (*path[: at + 1], *(path[at + 2 :] if path[at + 1] in kinds else path[at + 1 :]))
+    return path
 
 
 def _sentence(details: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
@@ -77,11 +86,23 @@ def _unknown_key(path: Path, model: type[BaseModel]) -> str:
 
 def _model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
     found: type[BaseModel] | None = model
+    kinds: Mapping[str, type[BaseModel]] = {}
     for part in path:
-        if isinstance(part, str):
+        if isinstance(part, str) and part in kinds:
+            found, kinds = kinds[part], {}
+        elif isinstance(part, str):
             info = found.model_fields.get(part) if found else None
+            kinds = {} if info is None else _kinds(info)
             found = next(models_in(info.annotation), None) if info else None
     return found
+
+
+def _kinds(info: FieldInfo) -> dict[str, type[BaseModel]]:
+    """The blocks that a key may hold, by the `type` that each of them has."""
+    blocks = list(models_in(info.annotation))
+    if len(blocks) < 2 or not all("type" in block.model_fields for block in blocks):
+        return {}
+    return {str(name): block for block in blocks for name in get_args(block.model_fields["type"].annotation)}
 
 
 def _blocks(model: type[BaseModel], home: str = "") -> Iterator[tuple[str, type[BaseModel]]]:

@@ -62,7 +62,7 @@ class CockroachSource(Settings):
 
     type: Annotated[
         Literal["cockroachdb"],
-        not_yet("mongodb", "postgresql", "kafka", "mysql", "debezium", instead="cockroachdb"),
+        not_yet("postgresql", "kafka", "mysql", "debezium", instead="cockroachdb or mongodb"),
     ] = Field(description="The kind of source.")
     feed: LocalOrCloud = Field(
         min_length=1,
@@ -131,6 +131,10 @@ class CockroachSource(Settings):
         examples=[{"resolved": "1s", "min_checkpoint_frequency": "1s", "diff": "true"}],
     )
     poll_interval: Duration = Field(default=1.0, ge=0.01, description="How often an idle feed is looked at again.")
+
+    @property
+    def address(self) -> str:
+        return self.feed
 
     @property
     def sinkless(self) -> bool:

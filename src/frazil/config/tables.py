@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from frazil.config import routing
+from frazil.config.mongo import MappingConfig
 from frazil.config.settings import ColumnNames, PartitionFields, Settings, SortFields, problem, whole_number
 from frazil.config.values import TextMap
 from frazil.model.partitions import parse_partition
@@ -46,6 +47,9 @@ class TableEntry(Settings):
         default_factory=dict,
         description="Source types by column name, as in CREATE TABLE. Pins what would be discovered otherwise.",
         examples=[{"id": "INT8", "amount": "DECIMAL(12,2)"}],
+    )
+    mapping: MappingConfig | None = Field(
+        default=None, description="MongoDB: how documents become rows. Default: every field becomes a column."
     )
     deletes: DeleteMode = Field(
         default=DeleteMode.VECTORS,

@@ -1,7 +1,7 @@
 """The one place that knows all parts: a configuration becomes a pipeline.
 
 PipelineConfig --> Spark session --> catalog --> lake, tables, arbiter
-               `-> source (files, or a sinkless feed) --> shaper
+               `-> source (files, a sinkless feed, MongoDB) --> shaper
                `-> executors: the Spark jobs of the workers
 """
 
@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
 from frazil.config.load import config_hash
 from frazil.config.model import Atomic, OnError, PipelineConfig, Reader
+from frazil.config.mongo import MongoSource
 from frazil.config.routing import entry_for, is_pattern, names_family, target_of, wants
 from frazil.config.secrets import mask_text
+from frazil.config.source import CockroachSource
 from frazil.daemon.locating import Locators, LocatorSettings
 from frazil.daemon.observing import PublishObserver
 from frazil.daemon.pipeline import Parts
@@ -33,9 +37,10 @@ from frazil.daemon.places import (
     used_catalogs,
 )
 from frazil.daemon.quarantine import SparkQuarantined
-from frazil.daemon.shaping import Shaper
+from frazil.daemon.shaping import Shaper, ShapingSource
 from frazil.daemon.sinkless import SinklessFeed
 from frazil.daemon.windows import Executors
+from frazil.errors import ConfigError
 from frazil.lake.arbiter import IcebergArbiter
 from frazil.lake.cache import cache_home
 from frazil.lake.catalogs import CatalogSettings, open_catalog
@@ -46,7 +51,7 @@ from frazil.lake.session import open_session
 from frazil.lake.tables import Tables
 from frazil.model.names import TableName
 from frazil.model.ports import Split
-from frazil.model.position import Hlc
+from frazil.model.position import ClusterTime, Hlc
 from frazil.model.write import DeleteMode, SchemaConflict
 from frazil.observability.metrics import Metrics
 from frazil.sources.cockroachdb.describe import SqlDescriber
@@ -59,6 +64,7 @@ from frazil.sources.cockroachdb.sql import FeedOptions
 from frazil.sources.cockroachdb.storage import FeedLocation
 from frazil.sources.cockroachdb.types import TypeRules
 from frazil.workers.job import run_on_executors, run_write_job
+from frazil.workers.travel import PositionOf
 
 PROFILE_HERE_BYTES = 4 << 20
 """Below this a look at the rows is not worth a Spark job."""
@@ -104,7 +110,8 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
         arbiter=IcebergArbiter(default.catalog, clock),
         shaper=Shaper(source),
         executors=Executors(
-            write=partial(run_write_job, session, position_of=Hlc), cores=session.sparkContext.defaultParallelism
+            write=partial(run_write_job, session, position_of=_position_of(config)),
+            cores=session.sparkContext.defaultParallelism,
         ),
         observer=PublishObserver(metrics),
         metrics=metrics,
@@ -126,7 +133,7 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
         places=places,
         lake=lake,
         quarantined=quarantined,
-        described_feed=mask_text(config.source.feed),
+        described_feed=mask_text(config.source.address),
         close=close,
     )
 
@@ -155,11 +162,30 @@ def _configured_key(config: PipelineConfig, table: TableName) -> tuple[str, ...]
     return targets.get(table, ())
 
 
-def make_source(config: PipelineConfig, spark: SparkSession, clock: Clock) -> CloudFeed | SinklessFeed:
-    source = config.source
+def _position_of(config: PipelineConfig) -> PositionOf:
+    return ClusterTime if isinstance(config.source, MongoSource) else Hlc
 
+
+def make_source(config: PipelineConfig, spark: SparkSession, clock: Clock) -> ShapingSource:
+    source = config.source
+    if isinstance(source, MongoSource):
+        try:
+            room: Any = import_module("frazil.daemon.mongo")
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"a MongoDB source needs a library that is not installed: {error.name}",
+                hint="pip install 'frazil[mongodb]'",
+            ) from error
+        made: ShapingSource = room.make_mongo_source(config, source, spark, clock)
+        return made
+    return _make_feed(config, source, spark, clock)
+
+
+def _make_feed(
+    config: PipelineConfig, source: CockroachSource, spark: SparkSession, clock: Clock
+) -> CloudFeed | SinklessFeed:
     sql_url = source.feed if source.sinkless else source.schema_from
-    settings = _Settings(config)
+    settings = _Settings(config, source)
 
     def make_feed(location: FeedLocation) -> CloudFeed:
         return CloudFeed(
@@ -192,9 +218,9 @@ def make_source(config: PipelineConfig, spark: SparkSession, clock: Clock) -> Cl
 class _Settings(Mapping[str, TableSettings]):
     """What the configuration says of any table, also of one that appears later."""
 
-    def __init__(self, config: PipelineConfig) -> None:
-        source = config.source
+    def __init__(self, config: PipelineConfig, source: CockroachSource) -> None:
         self._config = config
+        self._source = source
         self.options = EnvelopeOptions(
             envelope=Envelope(source.envelope.value),
             op_column=source.op_column,
@@ -210,7 +236,7 @@ class _Settings(Mapping[str, TableSettings]):
         return TableSettings(
             pinned=pinned,
             options=self.options,
-            csv_header=self._config.source.csv_header,
+            csv_header=self._source.csv_header,
             wants_before=is_log or (entry is not None and entry.changelog),
             key_optional=is_log,
             follow_drops=entry is not None and entry.drop,

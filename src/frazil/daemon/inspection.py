@@ -40,6 +40,7 @@ from frazil.model.columns import TableShape
 from frazil.model.commit import Accepted, CommitPlan
 from frazil.model.names import BadName, TableName
 from frazil.model.parts import UNNAMED, families
+from frazil.model.ports import Remarks
 from frazil.model.position import Position, is_before, parse_position
 from frazil.model.state import TableState
 from frazil.model.write import Role
@@ -300,11 +301,12 @@ def _checked(parts: Parts, taken: Route) -> tuple[CheckedTable, TableShape | Non
     notes: list[str] = []
     if shape is None:
         told = "nothing tells its columns and key yet: pin them with `columns:` and `key:`, or wait for its first rows"
-        return _untold(taken, exists, told), None
+        return _untold(taken, exists, *(_remarks(parts, taken) or [told])), None
     action = TableAction.EXISTS if exists else TableAction.CREATE
     if loaded is not None:
         action, notes = _evolution(parts, taken, shape, loaded)
     notes += _parts(taken, shape)
+    notes += _remarks(parts, taken)
     columns = tuple(CheckedColumn(c.name, str(c.type), c.source_type, c.origin) for c in shape.columns)
     checked = CheckedTable(
         source=taken.source,
@@ -316,6 +318,10 @@ def _checked(parts: Parts, taken: Route) -> tuple[CheckedTable, TableShape | Non
         notes=tuple(notes),
     )
     return checked, shape
+
+
+def _remarks(parts: Parts, taken: Route) -> list[str]:
+    return list(parts.source.remarks(taken.source)) if isinstance(parts.source, Remarks) else []
 
 
 def _parts(taken: Route, shape: TableShape) -> list[str]:
@@ -348,7 +354,7 @@ def _evolution(parts: Parts, taken: Route, shape: TableShape, loaded: LoadedTabl
     return (TableAction.ADD_COLUMNS if change.added else TableAction.CHANGE_COLUMNS), notes
 
 
-def _untold(taken: Route, exists: bool, note: str) -> CheckedTable:
+def _untold(taken: Route, exists: bool, *notes: str) -> CheckedTable:
     return CheckedTable(
         source=taken.source,
         target=taken.target.text,
@@ -356,7 +362,7 @@ def _untold(taken: Route, exists: bool, note: str) -> CheckedTable:
         columns=(),
         key=taken.entry.key,
         key_origin="configuration" if taken.entry.key else "",
-        notes=(note,),
+        notes=notes,
     )
 
 

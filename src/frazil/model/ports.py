@@ -126,6 +126,14 @@ class Source(Protocol):
         """Every table is published up to here; the source may forget what lies behind."""
 
 
+@runtime_checkable
+class Remarks(Protocol):
+    """A source that has more to say of a table than its columns."""
+
+    def remarks(self, table: str) -> Sequence[str]:
+        """Sentences for `frazil check`."""
+
+
 class Lake(Protocol):
     def head(self, table: TableName) -> TableHead:
         """Raises CatalogUnavailable, or TableChanged if the table is gone."""

@@ -1,6 +1,6 @@
 """Positions: points in a source, with a text form and an order.
 
-    text in the ledger --parse_position--> Hlc | BatchNumber --.text--> the same text
+    text in the ledger --parse_position--> Hlc | ClusterTime | BatchNumber --.text--> the same text
 
 The text tells its own kind, so a ledger can be read without knowing the source that wrote it.
 """
@@ -14,9 +14,13 @@ from datetime import UTC, datetime, timedelta
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HLC_TEXT = re.compile(r"(\d{1,19})\.(\d{10})")
 _FILE_STAMP = re.compile(r"(\d{14})(\d{9})(\d{10})")
+_CLUSTER_TEXT = re.compile(r"(\d{1,10})-(\d{1,10})(?:([.-])(\d{1,10}))?")
 _BATCH_TEXT = re.compile(r"batch:(\d+)")
 _WALL_MAX = 2**63 - 1
 LOGICAL_MAX = 2**31 - 1
+WHOLE = 2**30 - 1
+"""The step behind all changes of a cluster time; beyond it lie the steps of a first load."""
+_STEP_MAX = 2**31 - 1
 
 
 class NotAPosition(ValueError):
@@ -81,6 +85,62 @@ class Hlc:
 
 
 @dataclass(frozen=True, order=True, slots=True)
+class ClusterTime:
+    """MongoDB's cluster time: seconds since 1970 in the upper 32 bits, a counter in the lower. Within it come the
+    changes of then in their order, then all of them together (`WHOLE`), then the steps of a first load that reads the
+    collection as it was then.
+
+        1700000000-3.0   1700000000-3.1   1700000000-3   1700000000-3-1   1700000000-3-2   1700000000-4.0
+        changes of one transaction        all of them    steps of a load
+    """
+
+    time: int
+    step: int = WHOLE
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.time <= _WALL_MAX and 0 <= self.step <= _STEP_MAX):
+            raise NotAPosition(f"cluster time out of range: {self.time} step {self.step}")
+
+    @classmethod
+    def of(cls, seconds: int, increment: int, step: int = WHOLE) -> ClusterTime:
+        return cls(seconds << 32 | increment, step)
+
+    @classmethod
+    def parse(cls, text: str) -> ClusterTime:
+        match = _CLUSTER_TEXT.fullmatch(text)
+        if match is None:
+            raise NotAPosition(f"{text!r} is not a cluster time like 1700000000-3")
+        part = 0 if match[4] is None else int(match[4])
+        return cls.of(int(match[1]), int(match[2]), part if match[3] == "." else WHOLE + part)
+
+    @property
+    def seconds(self) -> int:
+        return self.time >> 32
+
+    @property
+    def increment(self) -> int:
+        return self.time & 0xFFFFFFFF
+
+    @property
+    def text(self) -> str:
+        if self.step == WHOLE:
+            return f"{self.seconds}-{self.increment}"
+        part = f".{self.step}" if self.step < WHOLE else f"-{self.step - WHOLE}"
+        return f"{self.seconds}-{self.increment}{part}"
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.time, self.step
+
+    @property
+    def source_time(self) -> datetime | None:
+        return _EPOCH + timedelta(seconds=self.seconds)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, order=True, slots=True)
 class BatchNumber:
     """The batch id of a Structured Streaming query."""
 
@@ -113,12 +173,12 @@ class BatchNumber:
         return self.text
 
 
-Position = Hlc | BatchNumber
+Position = Hlc | ClusterTime | BatchNumber
 
 
 def parse_position(text: str) -> Position:
     """Raises NotAPosition for a text no source writes."""
-    for kind in (Hlc, BatchNumber):
+    for kind in (Hlc, ClusterTime, BatchNumber):
         try:
             return kind.parse(text)
         except NotAPosition:

@@ -24,7 +24,7 @@ from frazil.model import wire
 from frazil.model.arrow import TRAVEL
 from frazil.model.change import REPORT_EPOCH, CaptureReport, Op, Report, SplitReport
 from frazil.model.files import Message
-from frazil.model.position import BatchNumber, Hlc, Position
+from frazil.model.position import WHOLE, BatchNumber, ClusterTime, Hlc, Position
 from frazil.workers.crossing import unpacked
 
 OUTPUT = pa.schema([("kind", pa.int32()), ("message", pa.binary())])
@@ -60,11 +60,24 @@ def batch_number_text(major: pa.Array, _minor: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise("batch", pc.cast(major, pa.string()), ":")
 
 
+def cluster_time_text(major: pa.Array, minor: pa.Array) -> pa.Array:
+    """`ClusterTime.text` of whole columns."""
+    seconds = pc.cast(pc.shift_right(major, 32), pa.string())
+    increment = pc.cast(pc.bit_wise_and(major, 0xFFFFFFFF), pa.string())
+    whole = pc.binary_join_element_wise(seconds, increment, "-")
+    change = pc.binary_join_element_wise(whole, pc.cast(minor, pa.string()), ".")
+    step = pc.binary_join_element_wise(whole, pc.cast(pc.subtract(minor, WHOLE), pa.string()), "-")
+    part = pc.if_else(pc.less(minor, WHOLE), change, step)
+    return pc.if_else(pc.equal(minor, WHOLE), whole, part)
+
+
 def text_like(position: Position) -> PositionText:
     """The columnar text form of positions of this kind."""
     match position:
         case Hlc():
             return hlc_text
+        case ClusterTime():
+            return cluster_time_text
         case BatchNumber():
             return batch_number_text
 

@@ -13,6 +13,7 @@ from frazil.cli.reference import PAGES, configuration_page, main, metrics_page
 from frazil.config.describe import options_of
 from frazil.config.load import load_config, parse_config
 from frazil.config.model import PipelineConfig
+from frazil.config.mongo import MongoSource
 from frazil.config.settings import Settings
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
@@ -53,6 +54,16 @@ def test_every_key_of_the_models_is_in_one_of_the_two_files() -> None:
     both = "".join(frazil("init", "--source", "cockroachdb", *flags).stdout for flags in ([], ["--sinkless"]))
     wanted = all_options(PipelineConfig, default_blocks_only=True)
     assert [name for name in wanted if not re.search(rf"^[ #-]*{name}:", both, re.MULTILINE)] == []
+
+
+def test_what_init_writes_for_mongodb_loads() -> None:
+    text = frazil("init", "--source", "mongodb").stdout
+    loaded = parse_config(text, environ={})
+    assert isinstance(loaded.source, MongoSource)
+    assert loaded.tables[0].source == "shop.orders"
+    full = parse_config(re.sub(r"^( *)#(?=\S)", r"\1", text, flags=re.MULTILINE), environ={})
+    assert full.source == loaded.source.model_copy(update={"database": "shop"})
+    assert [name for name in all_options(MongoSource) if f"{name}:" not in text] == []
 
 
 def test_init_does_not_overwrite_a_file_without_being_told_to(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_all_problems_are_listed_at_once_in_the_order_of_the_file() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "path"),
     [
-        ("type: cockroachdb", "type: mongodb", "source.type"),
+        ("type: cockroachdb", "type: postgresql", "source.type"),
     ],
 )
 def test_what_a_later_version_brings_is_refused_by_name(old: str, new: str, path: str) -> None:

@@ -1,0 +1,81 @@
+"""A configuration's MongoDB becomes a source; imported only where one is used, since it needs frazil[mongodb].
+
+entries of `tables:` --> which collections, how mapped        spark --> looks at documents in tasks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from frazil.clock import Clock
+from frazil.config.model import PipelineConfig
+from frazil.config.mongo import MongoSource
+from frazil.config.routing import entry_for, is_pattern, wants
+from frazil.lake.cache import cache_home
+from frazil.model.ports import Split
+from frazil.observability.logs import Log
+from frazil.sources.mongodb.deployment import Sample
+from frazil.sources.mongodb.looking import joined, look_at
+from frazil.sources.mongodb.mapping import MappedField
+from frazil.sources.mongodb.shapes import CollectionSettings
+from frazil.sources.mongodb.source import MongoDatabase, Wanted
+from frazil.sources.mongodb.stream import Limits
+from frazil.workers.job import run_on_executors
+
+LOOK_HERE_BYTES = 4 << 20
+"""Below this a look at the documents is not worth a Spark job."""
+_log = Log("frazil.mongodb")
+
+
+def make_mongo_source(config: PipelineConfig, source: MongoSource, spark: SparkSession, clock: Clock) -> MongoDatabase:
+    entries = [entry.source for entry in config.tables]
+    return MongoDatabase(
+        source.uri,
+        Wanted(
+            named=tuple(name for name in entries if not is_pattern(name)),
+            matches=partial(wants, config.tables),
+            has_patterns=any(is_pattern(name) for name in entries),
+        ),
+        settings=_Settings(config, source.sample),
+        look=partial(_look, spark, source.uri),
+        limits=Limits(max_records=source.max_records, max_bytes=source.max_bytes, flush_interval=source.flush_interval),
+        spool=Path(source.spool) if source.spool else cache_home() / "spool" / config.pipeline,
+        clock=clock,
+        tell=_log.info,
+    )
+
+
+class _Settings(Mapping[str, CollectionSettings]):
+    """What the configuration says of any collection, also of one that appears later."""
+
+    def __init__(self, config: PipelineConfig, sample: int) -> None:
+        self._config = config
+        self._sample = sample
+
+    def __getitem__(self, name: str) -> CollectionSettings:
+        entry = entry_for(self._config.tables, name)
+        if entry is None:
+            return CollectionSettings(sample=self._sample)
+        mapping = entry.mapping
+        fields = None
+        if mapping is not None and mapping.mode == "explicit":
+            fields = tuple(MappedField(one.source, one.column, one.type) for one in mapping.fields)
+        return CollectionSettings(fields=fields, pins=entry.columns, sample=self._sample)
+
+    def __iter__(self) -> Iterator[str]:
+        return (entry.source for entry in self._config.tables)
+
+    def __len__(self) -> int:
+        return len(self._config.tables)
+
+
+def _look(spark: SparkSession, uri: str, splits: Sequence[Split]) -> Sample:
+    """Looks at every document of the splits, in tasks if there is much to look at."""
+    look = partial(look_at, uri)
+    if sum(split.size for split in splits) <= LOOK_HERE_BYTES:
+        return joined(map(look, splits))
+    return joined(run_on_executors(spark, look, splits))

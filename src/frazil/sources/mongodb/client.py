@@ -1,0 +1,152 @@
+"""Connections to MongoDB, what the server is, and its errors as ours.
+
+uri --connected--> client --look--> Server(replica set or sharded)   a server that stands alone is refused
+PyMongoError --translated--> SourceUnavailable | ConfigError | SourceLost
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from bson.timestamp import Timestamp
+from pymongo import MongoClient
+from pymongo.errors import (
+    ConfigurationError,
+    ConnectionFailure,
+    CursorNotFound,
+    InvalidURI,
+    OperationFailure,
+    PyMongoError,
+)
+from pymongo.uri_parser import parse_uri
+
+from frazil.errors import ConfigError, FrazilError, SourceLost, SourceUnavailable
+from frazil.model.position import ClusterTime
+
+Client = MongoClient[dict[str, Any]]
+_ANSWER_MS = 10_000
+_BAD_LOGIN = frozenset((18, 8000))
+_UNAUTHORIZED = 13
+_HISTORY_LOST = frozenset((136, 222, 260, 280, 286))
+_TOO_LARGE = 10334
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """`incarnation` names the replica set, `now` is the newest cluster time it knows of."""
+
+    incarnation: str
+    is_sharded: bool
+    now: ClusterTime
+
+
+@contextmanager
+def connected(uri: str) -> Iterator[Client]:
+    """A client for a while; what goes wrong within is raised as one of ours."""
+    with translated(uri):
+        client = open_client(uri)
+        try:
+            yield client
+        finally:
+            client.close()
+
+
+def open_client(uri: str) -> Client:
+    """Nothing is sent yet. Raises ConfigError for an impossible URI."""
+    with translated(uri):
+        options: dict[str, Any] = {"serverSelectionTimeoutMS": _ANSWER_MS, "appname": "frazil"}
+        return MongoClient(uri, **options)
+
+
+def look(client: Client, uri: str) -> Server:
+    """Raises ConfigError for a server without an oplog."""
+    with translated(uri):
+        hello = client.admin.command("hello")
+        sharded = hello.get("msg") == "isdbgrid"
+        if not sharded and "setName" not in hello:
+            raise ConfigError(
+                f"{hosts_of(uri)} is a MongoDB server that stands alone, and only a replica set or a sharded cluster "
+                "tells its changes",
+                hint="Start mongod with --replSet rs0 and run rs.initiate() once; one member is enough.",
+                hosts=hosts_of(uri),
+            )
+        return Server(f"mongodb:{hello.get('setName', 'sharded')}", sharded, position_of(hello["operationTime"]))
+
+
+def position_of(time: Timestamp) -> ClusterTime:
+    return ClusterTime.of(time.time, time.inc)
+
+
+def timestamp_of(position: ClusterTime) -> Timestamp:
+    return Timestamp(position.seconds, position.increment)
+
+
+def hosts_of(uri: str) -> str:
+    """Without user and password."""
+    try:
+        return ",".join(f"{host}:{port}" for host, port in parse_uri(uri, validate=False)["nodelist"])
+    except (PyMongoError, ValueError):
+        return uri.rpartition("@")[2].partition("/")[0] or "the server"
+
+
+@contextmanager
+def translated(uri: str, table: str | None = None) -> Iterator[None]:
+    try:
+        yield
+    except PyMongoError as error:
+        raise translation(error, uri, table) from error
+
+
+def translation(error: PyMongoError, uri: str, table: str | None = None) -> FrazilError:
+    facts = {} if table is None else {"table": table}
+    named = hosts_of(uri) if table is None else f"{table} at {hosts_of(uri)}"
+    said = _said(error)
+    if isinstance(error, OperationFailure):
+        if error.code in _BAD_LOGIN:
+            return ConfigError(
+                f"{named} refused the user or password of the URI: {said}",
+                hint="Correct user, password and authSource in source.uri; ${NAME} takes them from the environment.",
+                **facts,
+            )
+        if error.code == _UNAUTHORIZED:
+            return ConfigError(
+                f"{named}: the user may not do what is needed: {said}",
+                hint="Grant it the role `read` on the databases it mirrors; several databases in one pipeline need "
+                "readAnyDatabase, since they share one change stream.",
+                **facts,
+            )
+        if error.code in _HISTORY_LOST:
+            return SourceLost(
+                f"{named}: the oplog no longer holds what follows the published position: {said}",
+                hint="The pipeline was stopped for longer than the oplog reaches back, or the collection was restored. "
+                "Drop the Iceberg tables of this pipeline and start it: they are loaded anew. Enlarge the oplog "
+                "(replSetResizeOplog) so that it covers a longer stop.",
+                **facts,
+            )
+        if error.code == _TOO_LARGE:
+            return SourceLost(
+                f"{named}: a change is larger than the 16 MB that an event of the change stream may have: {said}",
+                hint="Make the document smaller; turn off pre-images where they are on.",
+                **facts,
+            )
+    if isinstance(error, (ConfigurationError, InvalidURI)) and not isinstance(error, OperationFailure):
+        return ConfigError(
+            f"source.uri cannot be used: {said}",
+            hint="A URI looks like mongodb://user:password@host:27017/?replicaSet=rs0 or mongodb+srv://host; special "
+            "characters in user and password are written as %xx.",
+            **facts,
+        )
+    retry = isinstance(error, (ConnectionFailure, CursorNotFound, OperationFailure))
+    hint = (
+        "See that the server runs and can be reached from here; Frazil tries again." if retry else "Frazil tries again."
+    )
+    return SourceUnavailable(f"{named} did not answer: {said}", hint=hint, **facts)
+
+
+def _said(error: PyMongoError) -> str:
+    """The server's own words, without the whole reply behind them."""
+    text = str(error).partition(", full error:")[0].partition(", Timeout:")[0]
+    return text if len(text) <= 400 else text[:397] + "..."

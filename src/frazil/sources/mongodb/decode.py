@@ -1,0 +1,218 @@
+"""Keys and documents of one collection to Arrow columns: the one decoder, for the first load and for the stream (H29).
+
+payloads, BSON one behind the other --decode_all--> documents --column by column--> values.array_of --> Arrow
+keys, canonical texts ------------------------------------------------------------> the key column
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import bson
+import numpy as np
+import pyarrow as pa
+from bson.errors import BSONError
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+
+from frazil.errors import BadInput, DoesNotFit, UnknownColumn
+from frazil.model.arrow import value_type
+from frazil.model.columns import Column, TableShape
+from frazil.sources.mongodb.ids import CODEC, NotOfType, key_array
+from frazil.sources.mongodb.mapping import cast_of, value_at
+from frazil.sources.mongodb.values import Misfit, array_of, short
+
+_EXCERPT = 120
+_SLICE = 1024  # what is decoded together stays in the processor's cache
+_NO_VALUE = (type(None), MinKey, MaxKey)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedCollection:
+    """`explicit` if columns are carried by paths, and fields that no column takes are left out."""
+
+    name: str
+    shape: TableShape
+    explicit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentDecoder:
+    """`tables` are by the index that travels with changes. Picklable."""
+
+    tables: Mapping[int, DecodedCollection]
+
+    def keys(self, table: int, keys: pa.Array) -> pa.RecordBatch:
+        known = self.tables[table]
+        (column,) = known.shape.key_columns
+        return pa.RecordBatch.from_arrays([_keys(known, column, keys)], schema=_schema([column]))
+
+    def rows(self, table: int, keys: pa.Array, payloads: pa.Array) -> pa.RecordBatch:
+        """Raises UnknownColumn (facts `table`, `columns`), DoesNotFit, or BadInput for a document that is none."""
+        known = self.tables[table]
+        schema = _schema(known.shape.columns)
+        with _undisturbed():
+            slices = [
+                _rows(known, keys.slice(start, _SLICE), payloads.slice(start, _SLICE), schema)
+                for start in range(0, len(keys), _SLICE)
+            ]
+        if len(slices) == 1:
+            return slices[0]
+        return pa.concat_batches(slices) if slices else schema.empty_table().combine_chunks().to_batches()[0]
+
+
+def documents_of(keys: pa.Array, payloads: pa.Array, table: str) -> list[dict[str, Any]]:
+    """Raises BadInput naming the key of a document that cannot be decoded."""
+    try:
+        return bson.decode_all(_joined(payloads), codec_options=CODEC)
+    except BSONError:
+        return [
+            _document(key, payload, table) for key, payload in zip(keys.to_pylist(), payloads.to_pylist(), strict=True)
+        ]
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Without Python's search for cycles: documents have none, and looking for them takes a third of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def readable(documents: bytes) -> list[dict[str, Any]]:
+    """Those of documents that lie one behind the other which can be decoded; the others are told when they are
+    written."""
+    try:
+        return bson.decode_all(documents, codec_options=CODEC)
+    except BSONError:
+        pass
+    found, at = [], 0
+    while at < len(documents):
+        end = at + int.from_bytes(documents[at : at + 4], "little")
+        with suppress(BSONError):
+            found.append(bson.decode(documents[at:end], codec_options=CODEC))
+        at = end
+    return found
+
+
+def _document(key: str, payload: bytes, table: str) -> dict[str, Any]:
+    try:
+        return bson.decode(payload, codec_options=CODEC)
+    except BSONError as error:
+        raise BadInput(
+            f"{table}: the document with _id {key[:_EXCERPT]} cannot be decoded: {error}",
+            hint="Mend the document at the source (a string that is not UTF-8 is the usual cause), or set "
+            "`on_error: quarantine` to go on without it.",
+            table=table,
+            key=key,
+        ) from error
+
+
+def _joined(payloads: pa.Array) -> memoryview | bytes:
+    """The documents as they lie in memory, one behind the other."""
+    _, offsets, data = payloads.buffers()
+    if payloads.null_count or data is None:
+        return b"".join(payloads.to_pylist())
+    places = np.frombuffer(offsets, np.int32)[payloads.offset : payloads.offset + len(payloads) + 1]
+    return memoryview(data)[int(places[0]) : int(places[-1])]
+
+
+def _rows(known: DecodedCollection, keys: pa.Array, payloads: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
+    documents = documents_of(keys, payloads, known.name)
+    if not known.explicit:
+        _refuse_unknown(known, documents)
+    (key,) = known.shape.key
+    unknown: set[str] = set()
+    arrays = []
+    for column in known.shape.columns:
+        if column.name == key:
+            arrays.append(_keys(known, column, keys))
+            continue
+        try:
+            values = _cast(column, documents) if known.explicit else _carried(column, documents)
+            arrays.append(array_of(values, column.type, column.source_type, column.name, unknown))
+        except Misfit as misfit:
+            raise _does_not_fit(known, column, keys[misfit.place].as_py(), misfit) from misfit
+    if unknown and not known.explicit:
+        raise _unknown(known, unknown)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _carried(column: Column, documents: Sequence[dict[str, Any]]) -> list[Any]:
+    first, *others = column.carried_as
+    if not others:
+        return [document.get(first) for document in documents]
+    names = column.carried_as
+    return [next((document[name] for name in names if name in document), None) for document in documents]
+
+
+def _cast(column: Column, documents: Sequence[dict[str, Any]]) -> list[Any]:
+    path = column.carried_as[0].split(".")
+    values = [value_at(document, path) for document in documents]
+    convert = cast_of(column.type, column.source_type)
+    if convert is None:
+        return values
+    for place, value in enumerate(values):
+        if type(value) not in _NO_VALUE:
+            try:
+                values[place] = convert(value)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise Misfit(place, column.name, value, str(column.type)) from error
+    return values
+
+
+def _refuse_unknown(known: DecodedCollection, documents: Sequence[dict[str, Any]]) -> None:
+    names = {name for column in known.shape.columns for name in column.carried_as}
+    unknown: set[str] = set()
+    for document in documents:
+        if not document.keys() <= names:
+            unknown.update(name for name in document.keys() - names if type(document[name]) not in _NO_VALUE)
+    if unknown:
+        raise _unknown(known, unknown)
+
+
+def _unknown(known: DecodedCollection, unknown: set[str]) -> UnknownColumn:
+    return UnknownColumn(
+        f"{known.name}: documents have fields that the table does not have: {', '.join(sorted(unknown)[:20])}",
+        hint="The table's schema must gain them first.",
+        table=known.name,
+        columns=sorted(unknown),
+    )
+
+
+def _does_not_fit(known: DecodedCollection, column: Column, key: str, misfit: Misfit) -> DoesNotFit:
+    where = "" if misfit.path == column.name else f" at {misfit.path}"
+    return DoesNotFit(
+        f"{known.name}: the document with _id {key[:_EXCERPT]} has {short(misfit.value)}{where}, which column "
+        f"{column.name!r} of type {misfit.wanted} cannot hold exactly",
+        hint=f"Give the field another type in the mapping of {known.name} (`json` or `string` hold anything), or set "
+        "`on_error: quarantine` to go on without such documents.",
+        table=known.name,
+        key=key,
+        column=column.name,
+    )
+
+
+def _keys(known: DecodedCollection, column: Column, keys: pa.Array) -> pa.Array:
+    try:
+        return key_array(keys, column.type, column.source_type)
+    except NotOfType as error:
+        raise DoesNotFit(
+            f"{known.name}: the _id {str(error)[:_EXCERPT]} is not of the type {column.type} that the others have",
+            hint=f"Set `columns: {{_id: json}}` for {known.name} and load it anew: a text holds an _id of any type.",
+            table=known.name,
+            key=str(error),
+            column=column.name,
+        ) from error
+
+
+def _schema(columns: Sequence[Column]) -> pa.Schema:
+    return pa.schema([pa.field(column.name, value_type(column.type)) for column in columns])

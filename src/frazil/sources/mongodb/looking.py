@@ -1,0 +1,58 @@
+"""Looks at every document of a split, in a task: which kinds of values it has, which types of ids.
+
+splits --look_at, in tasks--> Sample, Sample, ... --joined--> Sample
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.model.change import Op
+from frazil.model.ports import Split
+from frazil.sources.mongodb.decode import readable
+from frazil.sources.mongodb.deployment import Sample
+from frazil.sources.mongodb.ids import id_type
+from frazil.sources.mongodb.kinds import Document, kind_of_documents, union
+from frazil.sources.mongodb.reader import rows_of
+
+_ROWS = 4096
+
+
+def look_at(uri: str, split: Split) -> Sample:
+    """Documents that cannot be decoded tell nothing: whoever writes them says what is wrong."""
+    found = Sample(Document(), None)
+    for rows in rows_of(uri, split):
+        rows = rows.filter(pc.equal(rows.column("op"), int(Op.UPSERT)))
+        for start in range(0, rows.num_rows, _ROWS):
+            found = joined([found, _of(_decoded(rows.slice(start, _ROWS)))])
+    return found
+
+
+def joined(samples: Iterable[Sample]) -> Sample:
+    seen, key = Document(), None
+    for sample in samples:
+        merged = union(seen, sample.seen)
+        assert isinstance(merged, Document)
+        seen = merged
+        if key is not None and sample.id_type is not None and key != sample.id_type:
+            key = id_type(None, None, ())
+        else:
+            key = key or sample.id_type
+    return Sample(seen, key)
+
+
+def _of(documents: list[dict[str, Any]]) -> Sample:
+    if not documents:
+        return Sample(Document(), None)
+    kinds = {type(document["_id"]): document["_id"] for document in documents}
+    few = list(kinds.values())
+    key = id_type(few[0], few[-1], few) if len(kinds) <= 2 else id_type(None, None, ())
+    return Sample(kind_of_documents(documents), key)
+
+
+def _decoded(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    return readable(b"".join(rows.column("payload").to_pylist()))
