@@ -38,7 +38,6 @@ from frazil.daemon.results import (
     TableStatus,
 )
 from frazil.errors import ConfigError
-from frazil.lake.consistent import ConsistentEpoch as RecordedEpoch
 from frazil.lake.consistent import ConsistentEpochs
 from frazil.model.names import TableName
 from frazil.model.position import NotAPosition, Position, parse_position
@@ -152,10 +151,7 @@ class Pipeline:
     def consistent_epochs(self) -> list[ConsistentEpoch]:
         """The moments at which all tables agreed, newest first: those that were recorded (`atomic: pipeline`), else
         the newest one, from the ledgers."""
-        return [
-            ConsistentEpoch(resolved=one.resolved, snapshots=one.snapshots, recorded_at=one.recorded_at)
-            for one in self._recorded()
-        ] or [self.consistent()]
+        return list(self._recorded()) or [self.consistent()]
 
     def rewind(self, table: str) -> str:
         """Lets a table that was rolled back go on from what it holds now. Says what was done."""
@@ -175,7 +171,7 @@ class Pipeline:
         source = inspection.source_of(parts, target)
         return Replay(parts, assembly.quarantined, assembly.lake, source).run()
 
-    def _recorded(self) -> Sequence[RecordedEpoch]:
+    def _recorded(self) -> Sequence[ConsistentEpoch]:
         agreement = ConsistentEpochs(self._assembly.places.default.catalog, self.clock)
         return agreement.recorded(self.config.job)
 

@@ -31,7 +31,6 @@ from frazil.daemon.results import (
 )
 from frazil.daemon.shaping import known_by
 from frazil.daemon.tables import companion
-from frazil.lake.consistent import ConsistentEpoch as RecordedEpoch
 from frazil.lake.history import as_of, published, retained
 from frazil.lake.schemas import target_columns
 from frazil.lake.settling import settle
@@ -95,23 +94,17 @@ def source_snapshot(parts: Parts, table: str, moment: Position | datetime) -> So
             table=target.text,
             asked=asked,
         )
-    newest = epochs[0].entry.resolved
-    reached = (
-        newest.source_time is not None and newest.source_time >= moment
-        if isinstance(moment, datetime)
-        else (not is_before(newest, moment))
-    )
     return SourceSnapshot(
         table=target.text,
         asked=asked,
         snapshot_id=found.snapshot_id,
         resolved=found.entry.resolved.text,
         source_time=found.entry.resolved.source_time,
-        reached=reached,
+        reached=epochs[0].reaches(moment),
     )
 
 
-def consistent(parts: Parts, recorded: Sequence[RecordedEpoch], moment: Position | None) -> ConsistentEpoch:
+def consistent(parts: Parts, recorded: Sequence[ConsistentEpoch], moment: Position | None) -> ConsistentEpoch:
     """All tables at one moment: the one asked for, else the newest. Raises ConfigError if not all of them are published
     up to there, or one of them cannot be read that far back any more."""
     job = parts.config.job

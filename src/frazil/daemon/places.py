@@ -33,7 +33,7 @@ from frazil.lake.commits import IcebergLake
 from frazil.lake.partitioning import LayoutChange
 from frazil.lake.tables import LoadedTable, Tables
 from frazil.model.columns import Column, TableShape
-from frazil.model.commit import CommitAnswer, CommitPlan, Conflicted, RepairPlan
+from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, RepairPlan
 from frazil.model.ledger import TableHead
 from frazil.model.live import LiveFiles
 from frazil.model.names import TableName
@@ -64,11 +64,14 @@ class Places:
         self.all = tuple(dict.fromkeys((default, *by_name.values())))
         self._config = config
         self._by_name = by_name
+        self._known: dict[TableName, Place] = {}
 
     def of(self, table: TableName) -> Place:
         """The place of a target or of its companion; the default one for Frazil's own tables."""
-        entry = entry_of_target(self._config, companion_of(table))
-        return self._by_name.get(catalog_of(self._config, entry).name, self.default)
+        if table not in self._known:  # every look at a head asks
+            entry = entry_of_target(self._config, companion_of(table))
+            self._known[table] = self._by_name.get(catalog_of(self._config, entry).name, self.default)
+        return self._known[table]
 
 
 def used_catalogs(config: PipelineConfig) -> list[CatalogConfig]:
@@ -176,7 +179,7 @@ class RoutedLake:
             found = lake.commit_many([commits[number] for number in own])
             for number, answer in zip(own, found, strict=True):
                 answers[number] = answer
-            if any(isinstance(answer, Conflicted) for answer in found):
+            if not all(isinstance(answer, Accepted) for answer in found):
                 break
         return answers
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from frazil.model.epoch import ConsistentEpoch as ConsistentEpoch
+from frazil.model.progress import LoadProgress
 from frazil.model.state import TableState
 
 
@@ -29,7 +31,8 @@ class TableAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
-    """How far one table has come in this run. `epochs` and `rows` count since it started."""
+    """How far one table has come in this run. `epochs`, `rows` and `deletes` count since it started; `data_files` and
+    `delete_files` are what the table holds. `error` is why it is held up, `hint` what to do about it."""
 
     name: str
     state: TableState
@@ -37,6 +40,15 @@ class TableProgress:
     epochs: int
     rows: int
     lag_seconds: float | None
+    source: str = ""
+    deletes: int = 0
+    snapshot_id: int | None = None
+    data_files: int | None = None
+    delete_files: int | None = None
+    snapshots: int | None = None
+    error: str = ""
+    hint: str = ""
+    load: LoadProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,8 @@ class Progress:
 
     tables: tuple[TableProgress, ...]
     resolved: str | None = None
+    pipeline: str = ""
+    started_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,16 +172,6 @@ class SourceSnapshot:
     resolved: str
     source_time: datetime | None
     reached: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsistentEpoch:
-    """A moment of the source at which all tables of a pipeline can be read together. `snapshots` are by target; None
-    where a table had nothing yet. `recorded_at` is None if nobody recorded it: then it follows from the ledgers."""
-
-    resolved: str
-    snapshots: Mapping[str, int | None]
-    recorded_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

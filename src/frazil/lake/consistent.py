@@ -10,7 +10,7 @@ of the tables prove everything, and a lost row is made good by the next R.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import functions as F
@@ -20,6 +20,7 @@ from frazil.lake.catalogs import Catalog
 from frazil.lake.system_tables import SystemTable, system_shape
 from frazil.model.columns import LONG, STRING, TIMESTAMPTZ
 from frazil.model.commit import Accepted
+from frazil.model.epoch import ConsistentEpoch
 from frazil.model.names import JobId, TableName
 from frazil.model.position import Position
 
@@ -37,15 +38,6 @@ _SHAPE = system_shape(
     },
     key=("pipeline", "resolved", "table"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ConsistentEpoch:
-    """`snapshots` are by target; None where the table had nothing yet."""
-
-    resolved: str
-    recorded_at: datetime | None
-    snapshots: Mapping[str, int | None]
 
 
 class ConsistentEpochs:
@@ -91,6 +83,7 @@ class ConsistentEpochs:
         )
         found: dict[str, ConsistentEpoch] = {}
         for resolved, name, snapshot_id, seconds in rows:
-            known = found.get(resolved) or ConsistentEpoch(resolved, _EPOCH + timedelta(seconds=seconds), {})
+            at = _EPOCH + timedelta(seconds=seconds)
+            known = found.get(resolved) or ConsistentEpoch(resolved=resolved, snapshots={}, recorded_at=at)
             found[resolved] = replace(known, snapshots={**known.snapshots, name: snapshot_id})
         return list(found.values())

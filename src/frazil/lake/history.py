@@ -32,6 +32,13 @@ class PublishedEpoch:
             return resolved.source_time is not None and resolved.source_time <= moment
         return not is_before(moment, resolved)
 
+    def reaches(self, moment: Position | datetime) -> bool:
+        """Whether nothing up to this moment can be missing."""
+        resolved = self.entry.resolved
+        if isinstance(moment, datetime):
+            return resolved.source_time is not None and resolved.source_time >= moment
+        return not is_before(resolved, moment)
+
 
 def published(head: TableHead, job: JobId) -> tuple[PublishedEpoch, ...]:
     """The epochs that are on main, newest first. Raises ValueError on a damaged entry."""

@@ -10,7 +10,9 @@ resolved timestamps costs one pass over the files, and still one snapshot for ea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from frazil.model.position import Position, is_before
 
@@ -22,6 +24,16 @@ class Frontier:
 
     position: Position
     notes: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsistentEpoch:
+    """A moment of the source at which all tables of a pipeline can be read together. `snapshots` are by target; None
+    where a table had nothing yet. `recorded_at` is None if nobody recorded it: then it follows from the ledgers."""
+
+    resolved: str
+    snapshots: Mapping[str, int | None]
+    recorded_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

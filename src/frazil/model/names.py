@@ -56,6 +56,11 @@ class JobId:
     def tag(self) -> str:
         return f"frazil_{self.text}"
 
+    @property
+    def resync_branch(self) -> str:
+        """Where a table is loaded anew before main shows it."""
+        return f"frazil_{self.text}_resync"
+
 
 @dataclass(frozen=True, order=True, slots=True)
 class TableName:
