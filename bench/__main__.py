@@ -20,6 +20,7 @@ from pathlib import Path
 from bench.commits import commits
 from bench.epochs import epochs
 from bench.memory import memory
+from bench.mongo import mongo
 from bench.reads import reads
 from bench.report import Measured, machine, merged, read_results, show, unmeasured, write_page, write_results
 from bench.sizes import FULL, QUICK, TINY, Sizes
@@ -41,6 +42,7 @@ IN_SESSION: dict[str, Callable[[Bench], list[Measured]]] = {
     "first-load": first_load,
     "s3": to_s3,
     "decoded": decoded,
+    "mongodb": mongo,
 }
 ALONE = "memory"
 SECTIONS = (*IN_SESSION, ALONE)
@@ -71,7 +73,7 @@ def main() -> int:
 
 def _sections(wanted: Sequence[str], work: Path, sizes: Sizes, modes: tuple[str, ...]) -> Iterator[list[Measured]]:
     if names := [name for name in wanted if name != ALONE]:
-        spark = open_session("bench", [catalog_of(work)], driver_memory="4g", jars=(AWS,))
+        spark = open_session("bench", [catalog_of(work)], jvm_memory="4g", jars=(AWS,))
         bench = Bench(spark, work, sizes, modes)
         try:
             for name in names:

@@ -25,7 +25,7 @@ from frazil.lake.session import open_session
 
 AT_MOST = 1.5
 TIMES = 10
-DRIVER_MEMORY = "1g"
+JVM_MEMORY = "1g"
 _EVERY_SECONDS = 0.05
 _MB = 1 << 20
 _PARTS = ("driver", "java", "workers")
@@ -119,7 +119,7 @@ def main() -> None:
     feed = Feed(arguments.work / "feed")
     feed.scan(1_000)
     feed.updates(arguments.changes, arguments.changes)
-    spark = open_session("bench memory", [catalog_of(arguments.work)], driver_memory=DRIVER_MEMORY)
+    spark = open_session("bench memory", [catalog_of(arguments.work)], jvm_memory=JVM_MEMORY)
     try:
         with Sampler() as sampler, Bench(spark, arguments.work, TINY).running(feed, "memory", arguments.mode) as run:
             resolved = feed.updates(1_000, 1_000)

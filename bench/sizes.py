@@ -26,6 +26,8 @@ class Sizes:
     first_load: int
     commits: int
     memory_changes: int
+    mongo_documents: int
+    mongo_changes: int
 
 
 FULL = Sizes(
@@ -45,6 +47,8 @@ FULL = Sizes(
     first_load=2_000_000,
     commits=40,
     memory_changes=300_000,
+    mongo_documents=1_000_000,
+    mongo_changes=500_000,
 )
 QUICK = Sizes(
     changes=5_000,
@@ -63,6 +67,8 @@ QUICK = Sizes(
     first_load=100_000,
     commits=8,
     memory_changes=50_000,
+    mongo_documents=50_000,
+    mongo_changes=20_000,
 )
 TINY = Sizes(
     changes=200,
@@ -81,4 +87,6 @@ TINY = Sizes(
     first_load=1_000,
     commits=2,
     memory_changes=500,
+    mongo_documents=500,
+    mongo_changes=200,
 )

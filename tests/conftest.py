@@ -12,11 +12,14 @@ seaweedfs: an S3 server with an Iceberg REST catalog, likewise; `bucket` is a fr
 from __future__ import annotations
 
 import itertools
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import quick_java
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -31,6 +34,18 @@ from frazil.lake.session import open_session
 from frazil.lake.tables import Tables
 
 _counter = itertools.count(1)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Before any JVM starts, the suite's own or one that a test starts."""
+    cache = session.config.cache.mkdir("java") if hasattr(session.config, "cache") else None
+    with_spark = sum(item.get_closest_marker("spark") is not None for item in session.items)
+    if session.config.option.collectonly or not with_spark:
+        return
+    if cache is not None and with_spark >= quick_java.WORTH_AN_ARCHIVE:
+        with tempfile.TemporaryDirectory() as scratch:
+            quick_java.make_archive(cache, Path(scratch))
+    os.environ.setdefault(quick_java.VARIABLE, quick_java.options(cache))
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "observability": {"observability", *BASE},
 }
 PURE = ("model/", "epochs/", "coordinator/")
-PERFORMERS = {"coordinator/publisher.py", "coordinator/fence.py"}
+PERFORMERS = {"coordinator/publisher.py", "coordinator/resyncer.py", "coordinator/fence.py"}
 ARROW_TYPES = "model/arrow.py"
 IMPURE_MODULES = {"time", "random", "os", "socket", "subprocess", "pathlib", "pyspark", "py4j", "pyarrow", "threading"}
 PY4J_ROOMS = {"lake"}

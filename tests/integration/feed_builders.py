@@ -88,7 +88,7 @@ class Lab:
     def cli(self, *arguments: str, config: Path | None = None) -> Result:
         """`frazil COMMAND CONFIG ...` in this process: its exit code, stdout and stderr."""
         command, *rest = arguments
-        session = Session(open_pipeline=lambda loaded: Pipeline(loaded, spark=self.spark))
+        session = Session(open_pipeline=lambda loaded, reread=None: Pipeline(loaded, spark=self.spark, reread=reread))
         return CliRunner().invoke(cli, [command, str(config or self.config), *rest], obj=session)
 
     def epochs(self, name: str = "t") -> list[PublishedEpoch]:

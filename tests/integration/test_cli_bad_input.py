@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from feed_builders import Lab, at, table, upsert
 from pyspark.sql import SparkSession
-from servers.rest_server import free_port
+from servers.processes import free_port
 
 pytestmark = pytest.mark.spark
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,8 @@ import pytest
 import yaml
 from feed_builders import Feed, at, delete, table, upsert
 from pyiceberg.catalog.sql import SqlCatalog
+
+from frazil.lake.cache import cache_home
 
 pytestmark = pytest.mark.spark
 
@@ -39,8 +43,14 @@ def feed(tmp_path: Path) -> Feed:
 @pytest.fixture
 def daemon(feed: Feed, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "frazil.cli.main", "run", "daemon.yaml", "--json", "--log-format", "json"]
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "jars").symlink_to(cache_home() / "jars")
+    environment = {**os.environ, "FRAZIL_HOME": str(home)}
     with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=log, text=True)
+        process = subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+        )
         yield process
         process.kill()
         process.communicate()
@@ -77,3 +87,74 @@ def test_a_daemon_follows_its_feed_and_ends_with_0_on_a_signal(
         (at(3).text, "upsert", 1, "y"),
         (at(4).text, "delete", 9, None),
     ]
+
+
+def test_a_daemon_outlives_its_jvm_and_takes_a_new_configuration(
+    daemon: subprocess.Popen[str], feed: Feed, tmp_path: Path
+) -> None:
+    """H56: nothing is lost with the JVM. Then `frazil reload` adds a table, and a mistake in it changes nothing."""
+    log = tmp_path / "log"
+    wait_for(daemon, log, at(2).text)
+    os.kill(jvm_of(daemon.pid), signal.SIGKILL)
+    feed.data(at(3), [upsert([2], at(3), a=2, b="after")])
+    feed.resolved(at(4))
+    wait_for(daemon, log, at(4).text)
+    assert "Spark is started anew" in log.read_text()
+
+    config = yaml.safe_load((tmp_path / "daemon.yaml").read_text())
+    config["tables"].append(table("u", target="lake.u"))
+    (tmp_path / "daemon.yaml").write_text(yaml.safe_dump(config))
+    assert reload(tmp_path).returncode == 0
+    feed.data(at(5), [upsert([7], at(5), a=7, b="new")], topic="u")
+    feed.resolved(at(6))
+    wait_for(daemon, log, at(6).text)
+
+    url = json.loads((tmp_path / "home" / "run" / "daemon.json").read_text())["url"]
+    with urllib.request.urlopen(f"{url}/status", timeout=30) as answer:
+        status = json.load(answer)
+    assert {one["table"]: one["state"] for one in status["tables"]}["lake.u"] == "STEADY_STATE"
+
+    (tmp_path / "daemon.yaml").write_text(yaml.safe_dump({**config, "tabels": []}))
+    refused = reload(tmp_path)
+    assert refused.returncode == 2
+    assert "tabels" in refused.stderr
+    daemon.send_signal(signal.SIGHUP)
+    wait_for_line(daemon, log, "the new configuration is not taken")
+
+    daemon.send_signal(signal.SIGTERM)
+    daemon.communicate(timeout=_PATIENCE_SECONDS)
+    assert daemon.returncode == 0, log.read_text()[-3000:]
+    assert not (tmp_path / "home" / "run" / "daemon.json").exists()
+    catalog = SqlCatalog("frazil", uri=f"sqlite:///{tmp_path}/warehouse/catalog.db", warehouse=f"{tmp_path}/warehouse")
+    assert sorted(catalog.load_table("lake.t").scan().to_arrow()["a"].to_pylist()) == [1, 2]
+    assert catalog.load_table("lake.u").scan().to_arrow()["a"].to_pylist() == [7]
+    checkpoints = catalog.load_table("_frazil.checkpoints").scan().to_arrow().to_pylist()
+    assert {row["sync_id"]: row["resolved"] for row in checkpoints}["lake.u"] == at(6).text
+
+
+def jvm_of(pid: int) -> int:
+    """The Java process that a Python process started."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                name = (folder / "comm").read_text().strip()
+            except OSError:
+                continue
+            if parent == pid and name == "java":
+                return int(folder.name)
+    raise AssertionError("no JVM was found")
+
+
+def reload(directory: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "frazil.cli.main", "reload", "daemon.yaml"]
+    environment = {**os.environ, "FRAZIL_HOME": str(directory / "home")}
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+
+
+def wait_for_line(process: subprocess.Popen[str], log: Path, text: str) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while text not in log.read_text():
+        assert process.poll() is None, log.read_text()[-3000:]
+        assert time.monotonic() < deadline, log.read_text()[-3000:]
+        time.sleep(0.1)

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from servers.faulty_proxy import Fault, FaultyProxy, faulty_proxy
 
 from frazil.errors import ConfigError
-from frazil.lake.catalogs import CatalogSettings, open_catalog
+from frazil.model.commit import Accepted
 from frazil.model.position import Hlc
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
@@ -98,13 +98,13 @@ def test_a_table_that_moved_meanwhile_makes_all_of_them_look_again(lab: Lab, pro
     assert len(transactions(proxy)) == 3
 
 
-def test_what_landed_in_part_is_made_whole_by_the_next_run(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_landed_in_part_is_made_whole_by_the_next_run(lab: Lab) -> None:
     """A server that died in the middle: one table shows R, the others do not. Nothing is acknowledged before all do."""
     trade(lab, 1, "x")
     lab.run()
     trade(lab, 3, "y")
     with lab.open() as pipeline:
-        lake = pipeline._assembly.lake
+        lake = pipeline.assembled.lake
         whole = lake.commit_many
 
         def dies(commits: Any) -> Any:
@@ -121,6 +121,32 @@ def test_what_landed_in_part_is_made_whole_by_the_next_run(lab: Lab, monkeypatch
     lab.run()
     assert contents(lab) == dict.fromkeys(TABLES, ["y"] * 3)
     assert [lab.resolved(name) for name in TABLES] == [[at(2).text, at(4).text]] * 3
+
+
+def test_a_server_that_says_yes_and_loses_a_table_is_not_believed(lab: Lab) -> None:
+    """Only the tables prove what they hold: the epoch is published again where it is missing, and the moment at which
+    all agree is told when all of them show it."""
+    trade(lab, 1, "x")
+    lab.run()
+    trade(lab, 3, "y")
+    with lab.open() as pipeline:
+        lake = pipeline.assembled.lake
+        whole, lied = lake.commit_many, []
+
+        def lies(commits: Any) -> Any:
+            if lied:
+                return whole(commits)
+            lied.append(commits[-1][0].name)
+            return [*(lake.commit(*commit) for commit in commits[:-1]), Accepted(1)]
+
+        lake.commit_many = lies  # type: ignore[method-assign]
+        pipeline.run(once=True)
+        newest = pipeline.consistent_epochs()[0]
+    (loser,) = lied
+    assert contents(lab) == dict.fromkeys(TABLES, ["y"] * 3), f"{loser} was lost"
+    assert [lab.resolved(name) for name in TABLES] == [[at(2).text, at(4).text]] * 3
+    assert newest.resolved == at(4).text
+    assert newest.snapshots[f"{lab.namespace}.{loser}"] == lab.epochs(loser)[0].snapshot_id
 
 
 def test_the_moments_at_which_all_agree_are_recorded_and_can_be_joined_in_sql(lab: Lab) -> None:
@@ -235,7 +261,7 @@ def test_what_a_configuration_names_must_be_there(lab: Lab, change: Callable[[La
     assert complaint in told.stderr
 
 
-def test_a_second_pipeline_may_not_publish_to_a_table_of_another(lab: Lab, tmp_path: Path) -> None:
+def test_a_second_pipeline_may_not_publish_to_a_table_of_another(lab: Lab) -> None:
     trade(lab, 1, "x")
     lab.run()
     owner = lab.namespace
@@ -246,8 +272,6 @@ def test_a_second_pipeline_may_not_publish_to_a_table_of_another(lab: Lab, tmp_p
     assert lab.rows("t") != []
 
 
-def test_the_java_catalog_of_the_fixture_speaks_of_transactions(lab: Lab, spark: SparkSession, rest_uri: str) -> None:
-    settings = CatalogSettings(name=lab.catalog["name"], type="rest", uri=rest_uri)  # type: ignore[arg-type]
-    assert open_catalog(spark, settings).java is not None
+def test_check_says_that_the_catalog_commits_several_tables_at_once(lab: Lab) -> None:
     told = lab.cli("check")
     assert "one commit for several tables" in told.output.split("cannot:")[0]

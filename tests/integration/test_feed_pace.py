@@ -209,7 +209,7 @@ def test_an_append_only_table_is_a_changelog_of_every_version(lab: Lab) -> None:
 
 
 def listing_of(pipeline: Pipeline) -> FeedListing:
-    source: Any = pipeline._assembly.parts.source
+    source: Any = pipeline.assembled.parts.source
     listing: FeedListing = source.listing
     return listing
 

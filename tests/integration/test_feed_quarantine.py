@@ -20,7 +20,7 @@ from frazil.clock import SystemClock
 from frazil.config.load import load_config
 from frazil.daemon.api import Pipeline
 from frazil.daemon.assemble import assemble
-from frazil.daemon.pipeline import Run
+from frazil.daemon.supervisor import Supervisor
 from frazil.daemon.replay import Replay
 from frazil.daemon.results import Progress
 from frazil.errors import DoesNotFit
@@ -76,7 +76,7 @@ def second(position: str) -> int:
 def frazil(lab: Lab, *arguments: str) -> Result:
     """`frazil quarantine list CONFIG ...`"""
     command, *rest = arguments
-    session = Session(open_pipeline=lambda loaded: Pipeline(loaded, spark=lab.spark))
+    session = Session(open_pipeline=lambda loaded, reread=None: Pipeline(loaded, spark=lab.spark))
     return CliRunner().invoke(cli, ["quarantine", command, str(lab.config), *rest], obj=session)
 
 
@@ -170,7 +170,7 @@ def run_until_dead(lab: Lab, commits: int) -> None:
     clock = SystemClock()
     parts = assemble(load_config(lab.config), clock, Metrics(clock), lab.spark).parts
     with pytest.raises(KeyboardInterrupt):
-        Run(replace(parts, lake=Dies(parts.lake, commits)), lambda run: None, Event()).until_stopped(once=True)
+        Supervisor(replace(parts, lake=Dies(parts.lake, commits)), lambda run: None, Event()).run(once=True)
 
 
 def test_after_a_crash_between_quarantine_and_mirror_nothing_is_lost_or_doubled(lab: Lab) -> None:

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from frazil.clock import SystemClock
 from frazil.config.load import load_config
 from frazil.daemon.assemble import assemble
-from frazil.daemon.pipeline import Parts, Run
+from frazil.daemon.parts import Parts
+from frazil.daemon.supervisor import Supervisor
 from frazil.errors import ConfigError
 from frazil.model.commit import CommitAnswer, CommitPlan
 from frazil.model.ledger import TableHead
@@ -103,7 +104,7 @@ def run_until_dead(lab: Lab, commits: int) -> None:
     clock = SystemClock()
     parts: Parts = assemble(load_config(lab.config), clock, Metrics(clock), lab.spark).parts
     with pytest.raises(KeyboardInterrupt):
-        Run(replace(parts, lake=DyingLake(parts.lake, commits)), lambda run: None, Event()).until_stopped(once=True)
+        Supervisor(replace(parts, lake=DyingLake(parts.lake, commits)), lambda run: None, Event()).run(once=True)
 
 
 @pytest.mark.parametrize("commits", [1, 2, 3])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,23 +12,19 @@ import bson
 import pyarrow as pa
 import pytest
 from bson import Binary, Decimal128, Int64, MaxKey, MinKey, ObjectId, Timestamp
-from pymongo import MongoClient
+from mongo_sources import MakeSource, changes, follow, sources, walk, walk_on
 from pymongo.database import Database
-from servers.mongod import Mongod, mongod_server
+from servers.mongod import Mongod
 
-from frazil.clock import SystemClock
-from frazil.errors import ConfigError, SourceLost
-from frazil.model.change import Op
+from frazil.model.change import Op, SplitReport
 from frazil.model.epoch import Frontier, Window
 from frazil.model.ports import Split
 from frazil.model.position import ClusterTime
+from frazil.model.progress import LoadProgress
 from frazil.sources.mongodb import ranges
 from frazil.sources.mongodb.ids import id_text
-from frazil.sources.mongodb.looking import joined, look_at
-from frazil.sources.mongodb.reader import rows_of
-from frazil.sources.mongodb.shapes import CollectionSettings
-from frazil.sources.mongodb.source import MongoDatabase, Wanted
-from frazil.sources.mongodb.stream import Limits
+from frazil.sources.mongodb.looking import look_at
+from frazil.sources.mongodb.source import MongoDatabase
 
 pytestmark = [pytest.mark.servers]
 
@@ -41,45 +36,10 @@ MIXED: list[Any] = [
 ]
 
 
-class EachAlike(Mapping[str, CollectionSettings]):
-    def __getitem__(self, name: str) -> CollectionSettings:
-        return CollectionSettings()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-
 @pytest.fixture
-def sources(tmp_path: Path) -> Iterator[list[MongoDatabase]]:
-    """Those that are opened here are closed."""
-    made: list[MongoDatabase] = []
-    yield made
-    for source in made:
-        source.close()
-
-
-@pytest.fixture
-def make(tmp_path: Path, sources: list[MongoDatabase]) -> Any:
-    def source(uri: str, *names: str, pattern: str = "", **limits: Any) -> MongoDatabase:
-        made = MongoDatabase(
-            uri,
-            Wanted(
-                named=names, matches=lambda name: bool(pattern) and name.startswith(pattern), has_patterns=bool(pattern)
-            ),
-            settings=EachAlike(),
-            look=lambda splits: joined(look_at(uri, split) for split in splits),
-            limits=Limits(**{"flush_interval": 0.05, **limits}),
-            spool=tmp_path / "spool",
-            clock=SystemClock(),
-            tell=lambda *_, **__: None,
-        )
-        sources.append(made)
-        return made
-
-    return source
+def make(tmp_path: Path) -> Iterator[MakeSource]:
+    with sources(tmp_path / "spool") as made:
+        yield made
 
 
 @pytest.fixture
@@ -91,29 +51,9 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "RANGES_PER_STEP", 2)
 
 
-def changes(uri: str, splits: Sequence[Split]) -> list[dict[str, Any]]:
-    batches = [batch for split in splits for batch in rows_of(uri, split)]
-    return [row for batch in batches for row in batch.to_pylist()]
-
-
-def walk(source: MongoDatabase, uri: str, name: str, until: int = 0) -> list[tuple[ClusterTime, list[dict[str, Any]]]]:
-    """Each resolved position with its changes, as a run would take them, until nothing is offered any more."""
-    frontier: Frontier | None = None
-    found = []
-    while positions := source.poll():
-        for position in positions:
-            assert isinstance(position, ClusterTime)
-            splits = source.splits(Window((position,)), {name: frontier}, {name: 0})
-            found.append((position, changes(uri, splits)))
-            frontier = Frontier(position, source.notes(name, position, ()))
-            if until and len(found) >= until:
-                return found
-    return found
-
-
 @pytest.mark.usefixtures("small_ranges")
 def test_ranges_hold_every_document_once_whatever_the_type_of_its_id(
-    mongodb: Mongod, database: Documents, make: Any
+    mongodb: Mongod, database: Documents, make: MakeSource
 ) -> None:
     """H33: types are mixed in one collection, and the ends of the order are ids too."""
     database["mixed"].insert_many([{"_id": value, "n": n} for n, value in enumerate(MIXED)])
@@ -127,7 +67,7 @@ def test_ranges_hold_every_document_once_whatever_the_type_of_its_id(
 
 
 @pytest.mark.usefixtures("small_ranges")
-def test_a_load_goes_on_behind_the_bound_that_was_noted(mongodb: Mongod, database: Documents, make: Any) -> None:
+def test_a_load_goes_on_behind_the_bound_that_was_noted(mongodb: Mongod, database: Documents, make: MakeSource) -> None:
     """H48: the ledger's notes are all that is needed, and ranges that are published are not read again."""
     database["mixed"].insert_many([{"_id": value} for value in MIXED])
     name = f"{database.name}.mixed"
@@ -147,7 +87,7 @@ def test_a_load_goes_on_behind_the_bound_that_was_noted(mongodb: Mongod, databas
 
 
 def test_the_load_shows_the_collection_as_it_was_and_the_stream_tells_the_rest(
-    mongodb: Mongod, database: Documents, make: Any
+    mongodb: Mongod, database: Documents, make: MakeSource
 ) -> None:
     """H26: the position is taken before the scan."""
     orders, name = database["orders"], f"{database.name}.orders"
@@ -177,7 +117,7 @@ def test_a_range_is_read_as_it_is_now_where_the_past_cannot_be_read_any_more(
 
 
 def test_what_was_handed_out_is_forgotten_whatever_other_collections_do(
-    mongodb: Mongod, database: Documents, make: Any, tmp_path: Path
+    mongodb: Mongod, database: Documents, make: MakeSource, tmp_path: Path
 ) -> None:
     """A quiet collection's frontier stays behind for long; the spool must not grow meanwhile, nor the stream wait."""
     busy, quiet = f"{database.name}.busy", f"{database.name}.quiet"
@@ -192,32 +132,14 @@ def test_what_was_handed_out_is_forgotten_whatever_other_collections_do(
     assert len(list((tmp_path / "spool").rglob("*.arrow"))) <= 1
 
 
-def walk_on(
-    source: MongoDatabase, uri: str, name: str, after: ClusterTime, wanted: int
-) -> list[tuple[ClusterTime, list[dict[str, Any]]]]:
-    """What the stream tells beyond a position, until so many changes were met."""
-    found: list[tuple[ClusterTime, list[dict[str, Any]]]] = []
-    frontier = Frontier(after)
-    for _ in range(400):
-        for position in source.poll():
-            assert isinstance(position, ClusterTime)
-            splits = source.splits(Window((position,)), {name: frontier}, {name: 0})
-            found.append((position, changes(uri, splits)))
-            frontier = Frontier(position)
-        if sum(len(rows) for _, rows in found) >= wanted:
-            return found
-        threading.Event().wait(0.05)
-    raise AssertionError(f"only {found} came")
-
-
 def opened(source: MongoDatabase, uri: str, name: str) -> ClusterTime:
     """An empty collection's source, where its stream begins."""
     source.open({name: None})
-    return ClusterTime(source._start)
+    return ClusterTime(source._now)
 
 
 def test_what_a_transaction_does_lies_in_one_epoch_in_its_order(
-    mongodb: Mongod, database: Documents, make: Any
+    mongodb: Mongod, database: Documents, make: MakeSource
 ) -> None:
     """However small an epoch is to be; and a document that it makes and removes is gone."""
     orders, name = database["orders"], f"{database.name}.orders"
@@ -237,7 +159,7 @@ def test_what_a_transaction_does_lies_in_one_epoch_in_its_order(
     assert [op for _, op in of_three] == [Op.UPSERT, Op.DELETE]
 
 
-def test_an_epoch_ends_at_its_number_of_changes(mongodb: Mongod, database: Documents, make: Any) -> None:
+def test_an_epoch_ends_at_its_number_of_changes(mongodb: Mongod, database: Documents, make: MakeSource) -> None:
     orders, name = database["orders"], f"{database.name}.orders"
     orders.insert_one({"_id": -1})
     source = make(mongodb.uri, name, max_records=10, flush_interval=3600.0)
@@ -249,13 +171,13 @@ def test_an_epoch_ends_at_its_number_of_changes(mongodb: Mongod, database: Docum
 
 
 def test_an_update_of_a_document_that_is_gone_waits_for_its_delete(
-    mongodb: Mongod, database: Documents, make: Any
+    mongodb: Mongod, database: Documents, make: MakeSource
 ) -> None:
     orders, name = database["orders"], f"{database.name}.orders"
     orders.insert_one({"_id": 1})
     source = make(mongodb.uri, name)
     source.open({name: None})
-    start = ClusterTime(source._start)
+    start = ClusterTime(source._now)
     source.close()
     orders.update_one({"_id": 1}, {"$set": {"v": 1}})
     orders.delete_one({"_id": 1})
@@ -264,131 +186,83 @@ def test_an_update_of_a_document_that_is_gone_waits_for_its_delete(
     assert change["op"] == Op.DELETE
 
 
-def test_post_images_show_each_document_as_it_was_then(mongodb: Mongod, database: Documents, make: Any) -> None:
-    database.create_collection("orders", changeStreamPreAndPostImages={"enabled": True})
-    orders, name = database["orders"], f"{database.name}.orders"
-    source = make(mongodb.uri, name)
-    source.open({name: None})
-    start = ClusterTime(source._start)
-    source.close()
-    orders.insert_one({"_id": 1, "v": 0})
-    for v in (1, 2, 3):
-        orders.update_one({"_id": 1}, {"$set": {"v": v}})
-    orders.delete_one({"_id": 1})
-    source.open({name: Frontier(start)})
-    told = [row for _, rows in walk_on(source, mongodb.uri, name, start, wanted=5) for row in rows]
-    assert [bson.decode(row["payload"])["v"] for row in told if row["op"] == Op.UPSERT] == [0, 1, 2, 3]
-    assert "post-images are on" in " ".join(source.remarks(name))
-
-
-def test_without_post_images_check_says_that_updates_are_looked_up(
-    mongodb: Mongod, database: Documents, make: Any
+def test_a_collection_that_a_pattern_wants_is_offered_and_its_stream_is_another_cursors(
+    mongodb: Mongod, database: Documents, make: MakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database["orders"].insert_one({"_id": 1})
-    remarks = " ".join(make(mongodb.uri, f"{database.name}.orders").remarks(f"{database.name}.orders"))
-    assert "updateLookup" in remarks
-    assert "collMod" in remarks
-
-
-@pytest.mark.parametrize("ending", ["drop", "rename", "drop database"])
-def test_a_collection_that_goes_away_ends_the_stream_behind_what_came_before(
-    mongodb: Mongod, database: Documents, make: Any, ending: str
-) -> None:
-    orders, name = database["orders"], f"{database.name}.orders"
-    orders.insert_one({"_id": 0})
-    other = f"{database.name}.other"
-    database["other"].insert_one({"_id": 0})
-    source = make(mongodb.uri, name, other, flush_interval=3600.0)
-    source.open({name: None, other: None})
-    start = source.poll()[-1]
-    source.splits(Window((start,)), {}, {name: 0})
-    orders.insert_one({"_id": 1})
-    match ending:
-        case "drop":
-            orders.drop()
-        case "rename":
-            orders.rename("elsewhere")
-        case "drop database":
-            database.client.drop_database(database.name)
-    assert isinstance(start, ClusterTime)
-    found = walk_on(source, mongodb.uri, name, start, wanted=1)
-    assert [row["key"] for _, rows in found for row in rows] == [id_text(1)]
-    with pytest.raises(SourceLost, match=r"dropped|renamed") as lost:
-        walk_on(source, mongodb.uri, name, found[-1][0], wanted=1)
-    assert "loaded anew" in lost.value.hint
-
-
-def test_a_collection_that_was_made_again_is_another_one(mongodb: Mongod, database: Documents, make: Any) -> None:
-    orders, name = database["orders"], f"{database.name}.orders"
-    orders.insert_one({"_id": 0})
-    source = make(mongodb.uri, name)
-    source.open({name: None})
-    (position, *_) = source.poll()
-    noted = source.notes(name, position, ())
-    orders.drop()
-    orders.insert_one({"_id": 0})
-    with pytest.raises(SourceLost, match="another collection"):
-        source.open({name: Frontier(position, noted)})
-
-
-def test_a_collection_that_a_pattern_wants_is_taken_up_when_it_appears(
-    mongodb: Mongod, database: Documents, make: Any
-) -> None:
+    monkeypatch.setattr("frazil.sources.mongodb.source.LISTED_EVERY", 0.0)
+    one, two = f"{database.name}.one", f"{database.name}.two"
     database["one"].insert_one({"_id": 1})
-    source = make(mongodb.uri, pattern=f"{database.name}.")
-    assert [table.name for table in source.tables()] == [f"{database.name}.one"]
-    source.open({})
+    main = make(mongodb.uri, pattern=f"{database.name}.")
+    assert [table.name for table in main.tables()] == [one]
+    main.open({one: None})
+    start = main.poll()[-1]
+    main.splits(Window((start,)), {}, {})
     database["two"].insert_one({"_id": 1})
-    with pytest.raises(Exception, match=r"a new collection db\d+\.two"):
-        walk_on(source, mongodb.uri, f"{database.name}.one", ClusterTime(0), wanted=99)
-    source.open({})
-    assert [table.name for table in source.tables()] == [f"{database.name}.one", f"{database.name}.two"]
+    database["one"].insert_one({"_id": 2})
+    assert [table.name for table in main.tables()] == [one, two]
+    assert follow(main, mongodb.uri, start, lambda told: told[one], one, two) == {one: [id_text(2)], two: []}
+    beside = main.beside([two])
+    assert [table.name for table in beside.tables()] == [two]
+    beside.open({two: None})
+    try:
+        ((_, rows), *_) = walk(beside, mongodb.uri, two, until=1)
+        assert [row["key"] for row in rows] == [id_text(1)]
+        database["one"].insert_one({"_id": 3})
+        assert follow(main, mongodb.uri, start, lambda told: told[one], one)[one] == [id_text(3)]
+    finally:
+        beside.close()
 
 
-def test_an_oplog_that_has_moved_on_says_so(make: Any) -> None:
-    """H27: nothing is skipped silently."""
-    with mongod_server(oplog_mb=1) as server:
-        source = make(server.uri, "db.orders")
-        source.open({"db.orders": None})
-        start = ClusterTime(source._start)
-        source.close()
-        with MongoClient[dict[str, Any]](server.uri) as client:
-            for n in range(400):
-                client["db"]["filler"].insert_one({"_id": n, "x": b"x" * (1 << 16)})
-                threading.Event().wait(0.01)
-        source.open({"db.orders": Frontier(start)})
-        with pytest.raises(SourceLost, match="oplog no longer holds") as lost:
-            walk_on(source, server.uri, "db.orders", ClusterTime(0), wanted=1)
-        assert "loaded anew" in lost.value.hint
-
-
-def test_a_server_that_stands_alone_is_refused_with_what_to_do(make: Any) -> None:
-    with mongod_server(replica_set=False) as server, pytest.raises(ConfigError, match="stands alone") as refused:
-        make(server.uri, "db.orders").tables()
-    assert "rs.initiate()" in refused.value.hint
-
-
-def test_wrong_credentials_are_told_without_the_password(mongodb: Mongod, make: Any) -> None:
-    uri = mongodb.uri.replace("127.0.0.1", "frazil:wr0ng@127.0.0.1")
-    with pytest.raises(ConfigError, match="refused the user or password") as refused:
-        make(uri, "db.orders").tables()
-    assert "wr0ng" not in str(refused.value)
-
-
-def test_a_collection_that_is_not_there_yet_is_said_to_be_missing(
-    mongodb: Mongod, database: Documents, make: Any
+def test_each_cursor_spools_apart_and_a_start_removes_what_a_crash_left(
+    mongodb: Mongod, database: Documents, make: MakeSource, tmp_path: Path
 ) -> None:
-    name = f"{database.name}.ordres"
+    name = f"{database.name}.orders"
+    database["orders"].insert_one({"_id": 0})
+    crashed = tmp_path / "spool" / "crashed"
+    crashed.mkdir(parents=True)
+    (crashed / "in-use").touch()
+    (crashed / "00000000-0000.arrow").touch()
+    main = make(mongodb.uri, name)
+    main.open({name: None})
+    assert not crashed.exists()
+    beside = main.beside([name])
+    beside.open({name: None})
+    assert len(list((tmp_path / "spool").iterdir())) == 2
+    beside.close()
+    database["orders"].insert_one({"_id": 1})
+    (own,) = (tmp_path / "spool").iterdir()
+    assert own.exists()
+    main.close()
+    assert not list((tmp_path / "spool").iterdir())
+
+
+def test_progress_of_a_load_is_told_until_it_is_read(
+    mongodb: Mongod, database: Documents, make: MakeSource, small_ranges: None
+) -> None:
+    name = f"{database.name}.orders"
+    database["orders"].insert_many([{"_id": n} for n in range(100)])
     source = make(mongodb.uri, name)
-    assert "no such collection" in source.remarks(name)[0]
     source.open({name: None})
-    assert source.poll() == ()
-    database["ordres"].insert_one({"_id": 1})
-    assert walk_on(source, mongodb.uri, name, ClusterTime(0), wanted=1)
+    assert source.loading(name) == LoadProgress(0, 100)
+    assert source.loading("db.other") is None
+    assert not source.is_loaded(None)
+    frontier: Frontier | None = None
+    seen = []
+    while positions := source.poll():
+        for position in positions:
+            splits = source.splits(Window((position,)), {name: frontier}, {name: 0})
+            reports = [SplitReport(0, one.name, len(changes(mongodb.uri, [one])), 0, None) for one in splits]
+            frontier = Frontier(position, source.notes(name, position, reports))
+            seen.append((source.loading(name), source.is_loaded(frontier)))
+    done = [progress.done for progress, _ in seen if progress is not None]
+    assert len(done) > 1
+    assert done == sorted(set(done))
+    assert seen[-1] == (None, True)
+    assert not any(loaded for progress, loaded in seen if progress is not None)
 
 
 def test_a_document_is_looked_at_even_if_another_one_is_damaged(
-    mongodb: Mongod, database: Documents, make: Any
+    mongodb: Mongod, database: Documents, make: MakeSource
 ) -> None:
     orders = database["orders"]
     orders.insert_one({"_id": 1, "a": 1})

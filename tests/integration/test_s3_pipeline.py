@@ -113,7 +113,7 @@ def test_a_feed_on_s3_becomes_tables_on_s3(lab: Lab, seaweedfs: SeaweedFS, vende
 
 def test_executors_need_nothing_of_the_drivers_machine(lab: Lab, seaweedfs: SeaweedFS, spark: SparkSession) -> None:
     lab.settings = {
-        "spark": {"master": "local-cluster[2,1,1024]", "driver_memory": "1g"},
+        "spark": {"master": "local-cluster[2,1,1024]", "jvm_memory": "1g"},
         "limits": {"small_epoch_bytes": 0},
         "parquet": {"target_file_size": "1MB"},
     }

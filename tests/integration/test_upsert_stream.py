@@ -1,27 +1,18 @@
-"""upsert_stream on real Spark: streaming queries with foreachBatch, and single batches handed over by hand.
-
-An `Upserts` of its own stands for a process of its own: it knows nothing but what the ledger says.
-"""
+"""upsert_stream on real Spark: single batches handed over by hand. Streaming queries are in test_upsert_queries.py."""
 
 from __future__ import annotations
 
 import json
-import os
-import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
+from upsert_builders import ALREADY, COLUMNS, NOTHING, PUBLISHED, Change, World
 
 import frazil
 from frazil.clock import SystemClock
-from frazil.daemon.upsert import BatchOutcome, BatchResult, Upserts
-from frazil.daemon.upsert_request import UpsertOptions
+from frazil.daemon.upsert import Upserts
 from frazil.errors import BadInput, ConfigError, Fenced, SourceLost, TableChanged
 from frazil.lake.commits import IcebergLake
 from frazil.lake.tables import Tables
@@ -31,213 +22,10 @@ from frazil.model.write import DeleteMode, TableOptions
 
 pytestmark = pytest.mark.spark
 
-COLUMNS = "id long, version int, name string, op string"
-PUBLISHED, ALREADY, NOTHING = BatchResult.PUBLISHED, BatchResult.ALREADY_PUBLISHED, BatchResult.NOTHING_TO_PUBLISH
-
-Change = tuple[int | None, int, str | None, str | None]
-
-
-@dataclass
-class World:
-    """One target table and the ways into it."""
-
-    spark: SparkSession
-    warehouse: Path
-    table: TableName
-    lake: IcebergLake
-    tables: Tables
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def with_options(self, **more: Any) -> dict[str, Any]:
-        defaults = {
-            "pipeline": "stream",
-            "target": self.table.text,
-            "warehouse": self.warehouse,
-            "key": ["id"],
-            "order_by": ["version"],
-            "op": "op",
-        }
-        return {**defaults, **self.options, **more}
-
-    def frame(self, changes: Sequence[tuple[Any, ...]], columns: str = COLUMNS) -> DataFrame:
-        return self.spark.createDataFrame(list(changes), columns)
-
-    def publish(
-        self,
-        batch_id: int,
-        changes: Sequence[tuple[Any, ...]] | DataFrame,
-        process: Upserts | None = None,
-        query: str = "query-1",
-        **more: Any,
-    ) -> BatchOutcome:
-        batch = changes if isinstance(changes, DataFrame) else self.frame(changes)
-        options = UpsertOptions(**self.with_options(**more))
-        return (process or self.process).publish(batch, batch_id, options, query)
-
-    def __post_init__(self) -> None:
-        self.process = Upserts()
-
-    @property
-    def name(self) -> str:
-        return f"frazil.{self.table.sql}"
-
-    def rows(self, columns: str = "id, version, name") -> list[tuple[Any, ...]]:
-        found = [tuple(row) for row in self.spark.sql(f"SELECT {columns} FROM {self.name}").collect()]
-        return sorted(found, key=lambda row: json.dumps(row, default=str))
-
-    def batches(self) -> list[str]:
-        """What the ledger says, oldest first."""
-        return [e.resolved.text for e in reversed(self.lake.head(self.table).entries(JobId("stream")))]
-
-    def snapshots(self) -> int:
-        return len(self.lake.head(self.table).ancestry)
-
 
 @pytest.fixture
 def world(spark: SparkSession, warehouse: Path, namespace: str, lake: IcebergLake, tables: Tables) -> World:
     return World(spark, warehouse, TableName((namespace,), "orders"), lake, tables)
-
-
-@dataclass
-class Feed:
-    """A directory of JSON files, one batch each, read by a streaming query with a checkpoint of its own."""
-
-    world: World
-    folder: Path
-    count: int = 0
-
-    def add(self, changes: Sequence[Change]) -> None:
-        self.folder.mkdir(exist_ok=True)
-        lines = [json.dumps(dict(zip(("id", "version", "name", "op"), change, strict=True))) for change in changes]
-        path = self.folder / f"{self.count:05d}.json"
-        path.write_text("\n".join(lines))
-        # The file source orders by age.
-        os.utime(path, (1_700_000_000 + self.count, 1_700_000_000 + self.count))
-        self.count += 1
-
-    def run(self, function: Callable[[DataFrame, int], Any], checkpoint: str = "checkpoint") -> str:
-        """Runs the query over all that is there; returns its id."""
-        source = self.world.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).json(str(self.folder))
-        writer = source.writeStream.foreachBatch(function).trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(self.folder.parent / checkpoint)).start()
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
-        return str(query.id)
-
-    def publisher(self, process: Upserts | None = None, **more: Any) -> Callable[[DataFrame, int], None]:
-        """The function for foreachBatch; what it was told is kept in its `outcomes`."""
-        outcomes: list[BatchOutcome] = []
-        options = UpsertOptions(**self.world.with_options(**more))
-        chosen = process or self.world.process
-
-        def publish(batch: DataFrame, batch_id: int) -> None:
-            outcomes.append(chosen.publish(batch, batch_id, options))
-
-        publish.outcomes = outcomes  # type: ignore[attr-defined]
-        return publish
-
-
-@pytest.fixture
-def feed(world: World, tmp_path: Path) -> Feed:
-    return Feed(world, tmp_path / "changes")
-
-
-def random_batches(seed: int, count: int) -> Iterator[tuple[list[Change], dict[int, tuple[int, str]]]]:
-    """Batches of inserts, updates, deletes and stale duplicates in any order, each with the state after it."""
-    chance = random.Random(seed)
-    state: dict[int, tuple[int, str]] = {}
-    version = 0
-    for number in range(count):
-        changes: list[Change] = []
-        for _ in range(40):
-            version += 1
-            key = chance.randrange(25)
-            if chance.random() < 0.3:
-                state.pop(key, None)
-                changes.append((key, version, None, chance.choice(["d", "delete"])))
-            else:
-                state[key] = (version, f"{number}/{version}")
-                changes.append((key, version, state[key][1], chance.choice(["c", "u", None])))
-        changes += chance.sample(changes, 5)
-        chance.shuffle(changes)
-        yield changes, dict(state)
-
-
-def as_rows(state: dict[int, tuple[int, str]]) -> list[tuple[Any, ...]]:
-    return sorted(((key, *values) for key, values in state.items()), key=json.dumps)
-
-
-def test_a_stream_of_updates_and_deletes_becomes_the_state_of_its_source(world: World, feed: Feed) -> None:
-    """H2, H34: one snapshot a batch, each showing the state after it."""
-    states = []
-    for changes, state in random_batches(seed=7, count=4):
-        feed.add(changes)
-        states.append(state)
-
-    def publish(batch: DataFrame, batch_id: int) -> None:
-        frazil.upsert_stream(batch, batch_id, **world.with_options())
-
-    query = feed.run(publish)
-    assert world.batches() == ["batch:0", "batch:1", "batch:2", "batch:3"]
-    assert world.rows() == as_rows(states[-1])
-    entries = world.lake.head(world.table).entries(JobId("stream"))
-    assert {entry.incarnation for entry in entries} == {query}
-    for entry, state in zip(reversed(entries), states, strict=True):
-        found = world.spark.sql(f"SELECT id, version, name FROM {world.name} VERSION AS OF {entry.snapshot_id}")
-        assert sorted(map(tuple, found.collect()), key=json.dumps) == as_rows(state)
-    assert world.spark.table(world.name).columns == ["id", "version", "name"]
-
-
-def test_a_crash_between_commit_and_checkpoint_publishes_the_batch_once(world: World, feed: Feed) -> None:
-    """H6, H7: Spark runs the batch again in a new process, and the ledger knows it."""
-    feed.add([(1, 1, "a", "c")])
-    feed.add([(1, 2, "b", "u")])
-    first = feed.publisher()
-
-    def crash_after_batch_1(batch: DataFrame, batch_id: int) -> None:
-        first(batch, batch_id)
-        if batch_id == 1:
-            raise RuntimeError("power cut")
-
-    with pytest.raises(StreamingQueryException, match="power cut"):
-        feed.run(crash_after_batch_1)
-    feed.add([(2, 1, "c", "c")])
-    second = feed.publisher(Upserts())
-    feed.run(second)
-    results = [(o.batch_id, o.result) for o in second.outcomes]  # type: ignore[attr-defined]
-    assert results == [(1, ALREADY), (2, PUBLISHED)]
-    assert world.batches() == ["batch:0", "batch:1", "batch:2"]
-    assert world.rows() == [(1, 2, "b"), (2, 1, "c")]
-
-
-def test_a_new_checkpoint_stops_loudly_instead_of_skipping_every_batch(world: World, feed: Feed) -> None:
-    """H53. The refused query tells the way out, and takes nothing over from the one that publishes."""
-    running = Upserts()
-    feed.add([(1, 1, "a", "c")])
-    query = feed.run(feed.publisher(running))
-    feed.add([(1, 2, "b", "u")])
-    with pytest.raises(StreamingQueryException) as caught:
-        feed.run(feed.publisher(Upserts()), checkpoint="another")
-    told = str(caught.value)
-    assert f"published by streaming query {query} up to batch:0" in told
-    assert "hint: A query's id lives in its checkpoint directory" in told
-    assert world.rows() == [(1, 1, "a")]
-    assert world.publish(1, [(1, 2, "b", "u")], running, query).result is PUBLISHED
-
-
-def test_a_query_that_is_started_again_takes_over_from_another_process(world: World, feed: Feed) -> None:
-    """A fence is of one run of a query: a notebook that lost its pipeline to another process can take it back."""
-    notebook = Upserts()
-    feed.add([(1, 1, "a", "c")])
-    query = feed.run(feed.publisher(notebook))
-    world.publish(1, [(1, 2, "b", "u")], Upserts(), query)
-    feed.add([(9, 9, "lost: batch 1 is published already", "c")])
-    feed.add([(1, 3, "c", "u")])
-    feed.run(feed.publisher(notebook))
-    assert world.batches() == ["batch:0", "batch:1", "batch:2"]
-    assert world.rows() == [(1, 3, "c")]
 
 
 def test_a_batch_delivered_twice_is_published_once_and_not_even_read(world: World) -> None:

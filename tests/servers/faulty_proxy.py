@@ -37,7 +37,7 @@ class Fault(Enum):
 
 class FaultyProxy:
     """`fail_next` arms one fault; `before_next` is done once, right before the next commit is forwarded; `only` says
-    which commits these two are for, by the end of their path. `commits`
+    which commits these two are for, by the end of their path. While `away` is set nothing is answered at all. `commits`
     counts the commits that came through, `requests` are their paths and bodies, `headers` those of the newest request
     of any kind. `vend` gives what is added to every answer that describes a table: the credentials of a catalog that
     gives them out."""
@@ -49,6 +49,7 @@ class FaultyProxy:
         self.vend: Callable[[], dict[str, Any]] | None = None
         self.before_next: Callable[[], object] | None = None
         self.only = ""
+        self.away = False
         self._fault: Fault | None = None
         self._lock = threading.Lock()
         proxy = self
@@ -103,6 +104,9 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def _forward(self) -> None:
+        if self.proxy.away:
+            self._hang_up()
+            return
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         names_a_table = "/tables/" in self.path and not self.path.endswith(("/metrics", "/tables/rename"))
         is_commit = self.command == "POST" and (names_a_table or self.path.endswith("/transactions/commit"))
@@ -120,16 +124,14 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if fault is Fault.LATE:
             threading.Timer(0.5, self._ask, [body]).start()
-            self.close_connection = True
-            self.connection.close()
+            self._hang_up()
             return
         status, answer = self._ask(body)
         match fault:
             case None:
                 self._answer(status, answer)
             case Fault.DROP:
-                self.close_connection = True
-                self.connection.close()
+                self._hang_up()
             case Fault.CONFLICT:
                 self._answer(409, _error(409, "CommitFailedException"))
             case Fault.BROKEN:
@@ -149,6 +151,10 @@ class _Handler(BaseHTTPRequestHandler):
                 return answer.status, self._with_vended(answer.read())
         except urllib.error.HTTPError as error:
             return error.code, error.read()
+
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        self.connection.close()
 
     def _with_vended(self, content: bytes) -> bytes:
         if self.proxy.vend is None or b'"metadata"' not in content:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 import pyspark
+from servers.processes import end
 
 from frazil.lake.jars import fetch
 from frazil.lake.java import find_java
@@ -87,11 +88,7 @@ def hdfs_server(directory: Path) -> Iterator[Hdfs]:
             yield Hdfs((first, second), (first_rpc, second_rpc), user, process.stdin, process.stdout)
         finally:
             process.stdin.close()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(30)
+            end(process)
 
 
 def _class_path() -> str:

@@ -8,16 +8,14 @@ Hadoop comes with Spark, shaded, so that its libraries and Hive's do not meet.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import tarfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
-from servers.rest_server import free_port
+from servers.processes import free_port, listens, running
 
 from frazil.lake.cache import cache_home
 from frazil.lake.jars import fetch
@@ -64,17 +62,12 @@ def hive_metastore(directory: Path) -> Iterator[str]:
             timeout=_START_SECONDS,
             check=False,
         )
-        if made.returncode:
-            raise RuntimeError(f"the metastore's schema was not made:\n{log_file.read_text()[-3000:]}")
-        port = free_port()
-        command = [*java, _MAIN, "-p", str(port)]
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            _wait(process, port, log_file)
-            yield f"thrift://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait(60)
+    if made.returncode:
+        raise RuntimeError(f"the metastore's schema was not made:\n{log_file.read_text()[-3000:]}")
+    port = free_port()
+    command = [*java, _MAIN, "-p", str(port)]
+    with running(command, log_file, ready=lambda: listens(port), seconds=_START_SECONDS, environment=environment):
+        yield f"thrift://127.0.0.1:{port}"
 
 
 def _unpacked() -> Path:
@@ -92,14 +85,3 @@ def _class_path(home: Path) -> list[str]:
     own.append(str(fetch(_COLLECTIONS, _COLLECTIONS_SHA256)))
     spark = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
     return [*own, *(str(jar) for jar in spark if jar.name.startswith(_FROM_SPARK))]
-
-
-def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=5):
-                return
-        except OSError:
-            time.sleep(0.3)
-    raise RuntimeError(f"the metastore did not start:\n{log.read_text()[-3000:]}")

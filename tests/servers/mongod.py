@@ -23,11 +23,12 @@ _PATIENCE = 60.0
 class Mongod:
     """A running server. `kill` and `start` are for tests of what happens meanwhile."""
 
-    def __init__(self, home: Path, *, replica_set: bool, oplog_mb: int, auth: bool) -> None:
+    def __init__(self, home: Path, *, replica_set: bool, oplog_mb: int, auth: bool, tls: Path | None) -> None:
         self._home = home
         self._replica_set = replica_set
         self._oplog_mb = oplog_mb
         self._auth = auth
+        self._tls = tls
         self._process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
 
@@ -50,6 +51,7 @@ class Mongod:
             *replica,
             *(["--syncdelay", "1"] if self._oplog_mb == 1 else []),  # the oplog is cut when it is synced
             *(secured if self._auth else []),
+            *(["--tlsMode", "requireTLS", "--tlsCertificateKeyFile", str(self._tls)] if self._tls else []),
         ]
         with (self._home / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._home)
@@ -69,7 +71,8 @@ class Mongod:
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + _PATIENCE
-        with MongoClient(self.uri, serverSelectionTimeoutMS=500) as client:
+        anyhow = {"tls": True, "tlsAllowInvalidCertificates": True} if self._tls else {}
+        with MongoClient(self.uri, serverSelectionTimeoutMS=500, **anyhow) as client:
             while time.monotonic() < deadline:
                 try:
                     hello = client.admin.command("hello")
@@ -87,9 +90,12 @@ class Mongod:
 
 
 @contextmanager
-def mongod_server(*, replica_set: bool = True, oplog_mb: int = 64, auth: bool = False) -> Iterator[Mongod]:
+def mongod_server(
+    *, replica_set: bool = True, oplog_mb: int = 64, auth: bool = False, tls: Path | None = None
+) -> Iterator[Mongod]:
+    """`tls` is a file with the server's certificate and key."""
     home = Path(tempfile.mkdtemp(prefix="frazil-mongod-"))
-    server = Mongod(home, replica_set=replica_set, oplog_mb=oplog_mb, auth=auth)
+    server = Mongod(home, replica_set=replica_set, oplog_mb=oplog_mb, auth=auth, tls=tls)
     try:
         server.start()
         yield server

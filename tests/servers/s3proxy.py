@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from servers.rest_server import free_port
+from servers.processes import answers, free_port, running
 
 from frazil.lake.jars import fetch
 from frazil.lake.java import find_java
 
 _PINNED = Path(__file__).with_suffix(".jars")
-_START_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,30 +59,7 @@ def s3proxy_server(directory: Path) -> Iterator[S3Proxy]:
     properties = directory / "s3proxy.conf"
     properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     sha256, coordinate = _PINNED.read_text().split()
-    log = directory / "server.log"
     command = [str(find_java().executable), "-Xmx256m", "-jar", str(fetch(coordinate, sha256))]
-    with log.open("wb") as output:
-        process = subprocess.Popen([*command, "--properties", str(properties)], stdout=output, stderr=subprocess.STDOUT)
-        try:
-            _wait(process, server, log)
-            yield server
-        finally:
-            process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(30)
-
-
-def _wait(process: subprocess.Popen[bytes], server: S3Proxy, log: Path) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(server.endpoint, timeout=5):
-                return
-        except urllib.error.HTTPError:
-            return
-        except OSError:
-            time.sleep(0.2)
-    raise RuntimeError(f"S3Proxy did not start:\n{log.read_text()[-3000:]}")
+    command += ["--properties", str(properties)]
+    with running(command, directory / "server.log", ready=lambda: answers(server.endpoint)):
+        yield server

@@ -15,17 +15,13 @@ import os
 import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from servers.rest_server import free_port
+from servers.processes import answers, free_port, running
 
-_START_SECONDS = 60
 _SHELL_SECONDS = 60
 _GRPC_OFFSET = 10_000  # a part of the server looks for the admin's gRPC port there, whatever the setting says
 TABLE_BUCKET = "tables"
@@ -174,41 +170,18 @@ def seaweedfs_server(
         "AWS_SECRET_ACCESS_KEY": secret_access_key,
     }
     command = [str(_program()), "mini", *(f"-{name}={value}" for name, value in settings.items())]
-    log_file = directory / "server.log"
-    with log_file.open("wb") as log:
-        # Its sockets are named after the ports and lie in the temporary directory: they go with ours.
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            _wait(process, server, log_file)
-            yield server
-        finally:
-            process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(30)
-            _remove_sockets(settings)
+    log = directory / "server.log"
 
+    def is_ready() -> bool:
+        """The last part is up: the catalog answers, and the table bucket is there."""
+        return answers(server.endpoint) and answers(server.catalog_uri) and b"ready to use" in log.read_bytes()
 
-def _wait(process: subprocess.Popen[bytes], server: SeaweedFS, log: Path) -> None:
-    """Until the last part is up: the catalog answers, and the table bucket is there."""
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        if _answers(server.endpoint) and _answers(server.catalog_uri) and b"ready to use" in log.read_bytes():
-            return
-        time.sleep(0.1)
-    raise RuntimeError(f"SeaweedFS did not start:\n{log.read_text()[-3000:]}")
-
-
-def _answers(uri: str) -> bool:
     try:
-        with urllib.request.urlopen(uri, timeout=5):
-            return True
-    except urllib.error.HTTPError:
-        return True
-    except OSError:
-        return False
+        with running(command, log, ready=is_ready, environment=environment):
+            yield server
+    finally:
+        # They are named after the ports and lie in the temporary directory: they go with ours.
+        _remove_sockets(settings)
 
 
 def _remove_sockets(settings: dict[str, object]) -> None:

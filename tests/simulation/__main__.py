@@ -3,7 +3,7 @@
 python -m tests.simulation --seeds 5000                      the first 5000 seeds
 python -m tests.simulation --seed 17 --trace                 what happened in seed 17, tick by tick
 python -m tests.simulation --planted no-fence                which seed finds a planted fault first
-python -m tests.simulation --planted no-fence --seed 6 --trace
+python -m tests.simulation --planted no-fence --seed 1 --trace
 """
 
 from __future__ import annotations

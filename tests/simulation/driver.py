@@ -4,15 +4,16 @@
                      ^                                                                 |
                      `--------------------------- re-cut, gave up ---------------------'
 
-Up to three windows are written ahead of the one being published.
+Up to three windows are written ahead of the one being published. A table that is to be loaded anew is loaded on its
+branch first, by the same loop, and adopted once it has caught up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from frazil import errors
 from frazil.clock import Clock
@@ -22,6 +23,8 @@ from frazil.coordinator.buffer import EpochBuffer
 from frazil.coordinator.fence import take_fence
 from frazil.coordinator.publish import AlreadyPublished, GaveUp, Intent, Outcome, Published, Recut, failure, make_intent
 from frazil.coordinator.recovery import Start, newest_generation, start
+from frazil.coordinator.resync import Adopted, Behind, Loading, NotUnderWay, highest_generation, resync_stage
+from frazil.coordinator.resyncer import abandon_resync, adopt_resync, begin_resync
 from frazil.epochs.cut import cut_of
 from frazil.epochs.progress import (
     Progress,
@@ -37,16 +40,18 @@ from frazil.model.change import SplitReport
 from frazil.model.commit import CommitAnswer
 from frazil.model.epoch import Frontier, Window
 from frazil.model.files import Message
-from frazil.model.ledger import TableHead
+from frazil.model.ledger import LedgerEntry, TableHead
 from frazil.model.names import JobId, TableName, batch_id, epoch_prefix
 from frazil.model.ports import Arbiter, Locator, TransactionalLake
 from frazil.model.position import Position
 from frazil.model.write import EpochTarget
 
+from .branches import BranchEdges
 from .feed import Change, Feed
 from .workers import TableWork
 
 IN_FLIGHT_MAX = 3
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,8 @@ class Settings:
     heartbeat: timedelta
     together: bool
     """All tables of an epoch in one commit."""
+    resyncs: bool = False
+    """Whether a table may be loaded anew on a branch."""
 
 
 class Edges(Protocol):
@@ -73,6 +80,9 @@ class Edges(Protocol):
     def idle(self) -> None: ...
     def writes_ahead(self) -> bool: ...
     def locator(self, table: TableName) -> Locator: ...
+    def branch(self, table: TableName) -> BranchEdges: ...
+    def resync_wanted(self, table: TableName) -> bool: ...
+    def by_chance_anew(self) -> bool: ...
     def tell(self, what: str) -> None: ...
 
 
@@ -101,7 +111,7 @@ class Process:
 
     def run(self) -> None:
         """Until the feed has ended and all of it is published. Raises the error it stops with."""
-        floor = max(newest_generation(self.head(table), self.settings.job) for table in self.tables)
+        floor = max(self.generation(table) for table in self.tables)
         fence = take_fence(self.settings.job, self.edges.arbiter, self.edges.clock, floor)
         self.me = Coordinator(
             job=self.settings.job, fence=fence, incarnation=self.settings.incarnation, config_hash="simulated"
@@ -109,6 +119,8 @@ class Process:
         self.edges.tell(f"took fence {fence.label}")
         self.resume()
         while True:
+            if not self.written and any(self.edges.resync_wanted(table) for table in self.tables):
+                self.resume()
             window = None
             if len(self.written) < IN_FLIGHT_MAX and (not self.written or self.edges.writes_ahead()):
                 window = plan_window(self.feed.poll(), self.planned, self.settings.mode, self.settings.max_epochs)
@@ -121,10 +133,18 @@ class Process:
             else:
                 self.edges.idle()
 
+    def generation(self, table: TableName) -> int:
+        if not self.settings.resyncs:
+            return newest_generation(self.head(table), self.settings.job)
+        edges = self.edges.branch(table)
+        return highest_generation(self.patiently(lambda: edges.heads(table)), self.settings.job)
+
     def resume(self) -> None:
         """Goes on from what the ledgers say, whatever was in flight."""
         self.written.clear()
         self.edges.resumed(self.me.fence.generation)
+        for table in self.tables if self.settings.resyncs else ():
+            self.resync(table)
         for table in self.tables:
             head = self.head(table)
             match start(head, table, self.me):
@@ -137,11 +157,61 @@ class Process:
         self.planned = resume_after(self.progress.values())
         self.edges.tell(f"resumes after {self.planned}")
 
+    def resync(self, table: TableName) -> None:
+        """Loads the table anew if that is wanted or under way, whoever began it."""
+        edges = self.edges.branch(table)
+        match resync_stage(self.patiently(lambda: edges.heads(table)), table, self.me):
+            case errors.Terminal() as error:
+                raise error
+            case NotUnderWay() if not self.edges.resync_wanted(table):
+                return
+        anew = self.edges.by_chance_anew()
+        self.edges.tell(f"loads {table} {'anew' if anew else 'on its branch'}")
+        self.patiently(lambda: begin_resync(table, edges, self.me, edges.clock, anew=anew))
+        alone = replace(self.settings, resyncs=False, together=False)
+        loader = Process(alone, (table,), self.feed, edges, self.vectors & {table})
+        loader.me = self.me
+        loader.load(table, edges)
+        self.edges.resumed(self.me.fence.generation)
+
+    def load(self, table: TableName, edges: BranchEdges) -> None:
+        """Publishes on the branch until all of the feed that there is is there; then main becomes the branch."""
+        self.resume()
+        while True:
+            window = plan_window(self.feed.poll(), self.planned, self.settings.mode, self.settings.max_epochs)
+            if window is not None:
+                self.write(window)
+            if self.written:
+                self.publish(self.written[0])
+                continue
+            if window is not None:
+                continue
+            match resync_stage(self.patiently(lambda: edges.heads(table)), table, self.me):
+                case errors.Terminal() as error:
+                    raise error
+                case Loading(_, LedgerEntry() as loaded):
+                    outcome = self.patiently(lambda: adopt_resync(table, edges, self.me, edges.clock, loaded))
+                    self.edges.tell(f"{table}: {type(outcome).__name__}")
+                    if isinstance(outcome, Adopted):
+                        return
+                    if isinstance(outcome, Behind):
+                        # Nothing may have changed since: only an empty epoch says that it was read.
+                        self.settings = replace(self.settings, heartbeat=timedelta(0))
+                    self.edges.idle()
+                    self.resume()
+                case _:
+                    self.edges.tell(f"gives the load of {table} up: it has nothing yet")
+                    self.patiently(lambda: abandon_resync(table, edges, self.me, edges.clock))
+                    return
+
     def head(self, table: TableName) -> TableHead:
+        return self.patiently(lambda: self.edges.lake.head(table))
+
+    def patiently(self, ask: Callable[[], T]) -> T:
         while True:
             try:
-                return self.edges.lake.head(table)
-            except errors.CatalogUnavailable:
+                return ask()
+            except (errors.CatalogUnavailable, errors.OutcomeUnknown):
                 self.edges.idle()
 
     def write(self, window: Window) -> None:
@@ -206,7 +276,7 @@ class Process:
         return intents
 
     def is_empty(self, table: TableName) -> bool:
-        return self.head(table).snapshot_id is None
+        return self.head(table).is_empty
 
     def publish(self, intents: list[Intent]) -> None:
         for group in self.groups(intents):

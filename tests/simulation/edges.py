@@ -20,6 +20,7 @@ from frazil.model.live import LiveFiles
 from frazil.model.names import JobId, TableName
 from frazil.model.position import Position
 
+from .branches import BranchEdges
 from .fibers import Crash, Fiber
 from .locating import SimulatedLocator, live_files, unavailable
 from .tables import Metadata
@@ -116,16 +117,13 @@ class WorldEdges(CalmClock):
     # Lake
 
     def head(self, table: TableName) -> TableHead:
-        self._fiber.pause()
-        self._perhaps_die("crash before")
-        if self._by_chance("head unavailable"):
-            raise errors.CatalogUnavailable("no answer")
+        self.look()
         return self.world.catalog.tables[table].head()
 
     def live(self, table: TableName, head: TableHead, bounds_of: Sequence[int] = ()) -> LiveFiles:
         metadata = head.base
         assert isinstance(metadata, Metadata)
-        snapshot = None if metadata.main is None else metadata.retained[metadata.main]
+        snapshot = None if head.snapshot_id is None else metadata.retained[head.snapshot_id]
         return live_files(self.world.storage, snapshot)
 
     def commit(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
@@ -136,7 +134,7 @@ class WorldEdges(CalmClock):
             snapshot = self.world.land(table, head.base, plan)
             return None if snapshot is None else snapshot.id
 
-        return self._conditional_write(effect)
+        return self.conditional_write(effect)
 
     def commit_many(self, commits: Sequence[tuple[TableName, TableHead, CommitPlan]]) -> list[CommitAnswer]:
         """All or nothing, says the server; one that stops in the middle keeps what it had done."""
@@ -155,7 +153,7 @@ class WorldEdges(CalmClock):
                 landed[table] = snapshot.id
             return 0
 
-        answer = self._conditional_write(effect)
+        answer = self.conditional_write(effect)
         if not isinstance(answer, Accepted):
             return [answer] * len(commits)
         return [Accepted(landed[table]) for table, _, _ in commits]
@@ -169,7 +167,7 @@ class WorldEdges(CalmClock):
         return self.world.register.fence, self.world.register.fence
 
     def take(self, job: JobId, fence: Fence, read: object) -> CommitAnswer:
-        return self._conditional_write(lambda: 0 if self.world.register.take(fence, read) else None)
+        return self.conditional_write(lambda: 0 if self.world.register.take(fence, read) else None)
 
     # Clock: waiting is a turn for the others
 
@@ -212,12 +210,28 @@ class WorldEdges(CalmClock):
         if self._by_chance("file unavailable"):
             raise unavailable()
 
+    def branch(self, table: TableName) -> BranchEdges:
+        return BranchEdges(self, table)
+
+    def resync_wanted(self, table: TableName) -> bool:
+        return table in self.world.wanted
+
+    def by_chance_anew(self) -> bool:
+        return self.world.faults and self.world.chance.random() < 0.1
+
+    def look(self) -> None:
+        """What comes before any look at the catalog."""
+        self._fiber.pause()
+        self._perhaps_die("crash before")
+        if self._by_chance("head unavailable"):
+            raise errors.CatalogUnavailable("no answer")
+
     def tell(self, what: str) -> None:
         self.world.tell(f"{self.name} {what}")
 
     # Faults
 
-    def _conditional_write(self, effect: Callable[[], int | None]) -> CommitAnswer:
+    def conditional_write(self, effect: Callable[[], int | None]) -> CommitAnswer:
         self._fiber.pause()
         self._perhaps_die("crash before")
         if self._by_chance("request lost"):

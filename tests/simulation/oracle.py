@@ -2,12 +2,13 @@
 
 on landing   continues exactly where the true ancestry of its base ends, skips no R with changes, carries no
              older fence, references no path twice, and shows the table as the source had it at R
+on a branch  the same; it begins empty, and main becomes what was loaded, no earlier moment than it showed before
 on rest      every change published, nothing of anybody else's lost
 """
 
 from __future__ import annotations
 
-from frazil.model.commit import CommitPlan
+from frazil.model.commit import ClearPlan, CommitPlan
 from frazil.model.ledger import Fence, LedgerEntry
 from frazil.model.names import JobId, TableName
 from frazil.model.position import Position, is_before
@@ -54,6 +55,42 @@ class Oracle:
         self._no_path_twice(what, snapshot)
         self._shows(table, snapshot, None if plan.forget else plan.entry.resolved)
 
+    def on_clear(self, table: TableName, base: Metadata, snapshot: Snapshot, plan: ClearPlan) -> None:
+        self.landed += 1
+        self._in_turn(f"{table} cleared", base, plan.fence)
+        if self.storage.contents(snapshot):
+            raise Violation(f"{table}: the load on a branch does not begin empty")
+
+    def on_load(self, table: TableName, base: Metadata, snapshot: Snapshot, plan: CommitPlan) -> None:
+        self.landed += 1
+        what = f"{table} at {plan.entry.resolved} on its branch"
+        before, fence = self.newest_mark(base.branch)
+        if fence is not None and _older(plan.entry.fence, fence):
+            raise Violation(f"{what}: fence {plan.entry.fence.label} published after {fence.label}")
+        if plan.entry.operation == "take-over":
+            if plan.files or before is None or before.resolved != plan.entry.resolved:
+                raise Violation(f"{what}: who takes it over does not state what it holds")
+        else:
+            self._continues(table, before, plan.entry)
+        self._no_path_twice(what, snapshot)
+        self._shows(table, snapshot, plan.entry.resolved)
+        self._of_the_source_alone(what, snapshot)
+
+    def on_adopt(self, table: TableName, base: Metadata, snapshot: Snapshot, plan: CommitPlan) -> None:
+        self.landed += 1
+        what = f"{table} adopted at {plan.entry.resolved}"
+        self._in_turn(what, base, plan.entry.fence)
+        loaded, _ = self.newest_mark(base.branch)
+        if loaded is None or (loaded.resolved, loaded.notes) != (plan.entry.resolved, plan.entry.notes):
+            raise Violation(f"{what}: the branch ends at {None if loaded is None else loaded.resolved}")
+        shown, _ = self.newest_mark(base.main)
+        if shown is not None and is_before(plan.entry.resolved, shown.resolved):
+            raise Violation(f"{what}: main showed {shown.resolved} before")
+        self._shows(table, snapshot, plan.entry.resolved)
+        self._of_the_source_alone(what, snapshot)
+        self.foreign[table] = set()
+        self.unresolved.discard(table)
+
     def on_acknowledge(self, position: Position | None, tables: tuple[TableName, ...]) -> None:
         """Of tables that nobody set back, every change up to here is published (H28)."""
         if position is None:
@@ -78,8 +115,24 @@ class Oracle:
             if own != self.feed.truth(table, last):
                 raise Violation(f"{table} rests as {own}, the source has {self.feed.truth(table, last)}")
             foreign = {key for key in contents if key >= FOREIGN_KEYS}
+            if metadata.branch is not None:
+                raise Violation(f"{table} rests half loaded on a branch")
             if foreign != self.foreign.get(table, set()):
                 raise Violation(f"{table}: foreign rows {foreign} are left of {self.foreign.get(table)}")
+
+    def _in_turn(self, what: str, base: Metadata, ours: Fence) -> None:
+        """No newer fence is on main or on the branch."""
+        before, on_main = self.newest_mark(base.main)
+        if before is None and not self._retained_mark(base):
+            on_main = None
+        _, on_branch = self.newest_mark(base.branch)
+        for fence in (on_main, on_branch):
+            if fence is not None and _older(ours, fence):
+                raise Violation(f"{what}: by fence {ours.label} after {fence.label}")
+
+    def _of_the_source_alone(self, what: str, snapshot: Snapshot) -> None:
+        if foreign := {key for key in self.storage.contents(snapshot) if key >= FOREIGN_KEYS}:
+            raise Violation(f"{what}: rows {foreign} are left that the source does not have")
 
     def _retained_mark(self, base: Metadata) -> bool:
         return any(snapshot.summary.get("frazil.job-id") == self.job.text for snapshot in base.ancestry())

@@ -13,14 +13,14 @@ from unittest.mock import patch
 from pyroaring import BitMap64
 
 from frazil.clock import Clock
-from frazil.coordinator import admission, publish, publisher
-from frazil.coordinator.admission import Admitted
-from frazil.coordinator.frontier import At, Fresh, read_frontier
+from frazil.coordinator import admission, publish, publisher, resync, resyncer
+from frazil.coordinator.admission import Admitted, Coordinator
+from frazil.coordinator.frontier import At, Reading, read_frontier
 from frazil.coordinator.publish import Answer, Committing, Intent, Locating, NeedHead, Published, State
 from frazil.model.commit import Accepted, CommitAnswer, Unknown
-from frazil.model.ledger import Fence, TableHead
+from frazil.model.ledger import BranchedHead, Fence, LedgerEntry, TableHead
 from frazil.model.live import LiveFile
-from frazil.model.names import JobId
+from frazil.model.names import JobId, TableName
 from frazil.model.ports import Lake, TransactionalLake
 from frazil.workers.lookup import plan
 from frazil.workers.lookup.plan import Deletion
@@ -96,20 +96,38 @@ def _generation_alone(theirs: Fence, ours: Fence) -> bool:
     return theirs.generation > ours.generation
 
 
-def _summaries_alone(head: TableHead, job: JobId) -> Fresh | At:
-    entry = head.newest(job)
-    return Fresh() if entry is None else At(entry)
+def _summaries_alone(head: TableHead, job: JobId) -> Reading:
+    return read_frontier(replace(head, properties={}), job)
 
 
-def _property_alone(head: TableHead, job: JobId) -> Fresh | At:
+def _property_alone(head: TableHead, job: JobId) -> Reading:
+    """On a branch, which has none, there is nothing to get wrong."""
     entry = head.mirror(job)
-    return Fresh() if entry is None else At(entry)
+    return read_frontier(head, job) if entry is None else At(entry)
 
 
 def _without_empty_epochs(
     window: object, with_files: object, tip: object, heartbeat: bool, met_changes: bool
 ) -> object:
     return _epochs_to_publish(window, with_files, tip, heartbeat, False)  # type: ignore[arg-type]
+
+
+def _unknown_landed(state: resync.State, answer: BranchedHead | CommitAnswer, wish: resync.Wish) -> resync.State:
+    if isinstance(state, resync.Sending) and isinstance(answer, Unknown):
+        answer = Accepted(0)
+    return resync.advance(state, answer, wish)
+
+
+def _nobody_is_barred(main: TableHead, table: TableName, coordinator: Coordinator) -> None:
+    return None
+
+
+def _never_older(loaded: LedgerEntry, published: LedgerEntry) -> bool:
+    return False
+
+
+def _anybodys_mark(heads: BranchedHead, coordinator: Coordinator) -> bool:
+    return True
 
 
 _epochs_to_publish = driver.epochs_to_publish
@@ -162,5 +180,26 @@ PLANTS = {
         "H28",
         "a first epoch whose changes cancel out leaves no mark",
         replaced=(driver, "epochs_to_publish", _without_empty_epochs),
+    ),
+    "clear-keeps-rows": Plant(
+        "H27", "a table that is loaded anew keeps the rows it had", edges=Planted(clear_keeps_rows=True)
+    ),
+    "resync-without-fence": Plant(
+        "H12, H27",
+        "whoever loads a table on its branch does not look for newer fences on main",
+        replaced=(resync, "_barred", _nobody_is_barred),
+    ),
+    "resync-not-taken-over": Plant(
+        "H12, H27",
+        "a load that another began goes on without a new fence",
+        replaced=(resync, "_marked_by", _anybodys_mark),
+    ),
+    "resync-goes-back": Plant(
+        "H27", "main becomes a branch that is behind it", replaced=(resync, "_is_older", _never_older)
+    ),
+    "resync-unknown-is-success": Plant(
+        "H6, H27",
+        "an unanswered commit about the branch counts as landed",
+        replaced=(resyncer, "advance", _unknown_landed),
     ),
 }

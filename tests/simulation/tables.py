@@ -1,7 +1,8 @@
-"""An Iceberg catalog of values: metadata, snapshots, sequence numbers, properties, tags, and files of rows.
+"""An Iceberg catalog of values: metadata, snapshots, sequence numbers, properties, tags, branches, and files of rows.
 
     land(table, base, plan):  current metadata is `base`?  -> new metadata with one more snapshot
                               otherwise                    -> None, a proven conflict
+    clear, load, adopt, drop: the same for the branch on which the table is loaded anew
 
 An equality delete applies to data with a strictly lower sequence number, a vector to the one file it names. Files are
 written once and for all.
@@ -12,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from frazil.model.commit import CommitPlan
-from frazil.model.ledger import SnapshotFacts, TableHead
+from frazil.model.commit import ClearPlan, CommitPlan
+from frazil.model.ledger import BRANCH_FACT, BranchedHead, SnapshotFacts, TableHead
 from frazil.model.names import JobId, TableName
 
 
@@ -38,7 +39,8 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """`retained` are the snapshots that expiry has left; `main` is None for an empty table."""
+    """`retained` are the snapshots that expiry has left; `main` is None for an empty table, `branch` for one that is
+    not being loaded anew."""
 
     uuid: str
     retained: Mapping[int, Snapshot] = field(default_factory=dict)
@@ -46,9 +48,10 @@ class Metadata:
     tags: Mapping[str, int] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
     last_sequence: int = 0
+    branch: int | None = None
 
-    def ancestry(self) -> Iterator[Snapshot]:
-        at = self.main
+    def ancestry(self, at: int | None = None) -> Iterator[Snapshot]:
+        at = self.main if at is None else at
         while at is not None and at in self.retained:
             yield self.retained[at]
             at = self.retained[at].parent
@@ -56,6 +59,12 @@ class Metadata:
     def head(self) -> TableHead:
         ancestry = tuple(snapshot.facts for snapshot in self.ancestry())
         return TableHead(uuid=self.uuid, ancestry=ancestry, properties=self.properties, base=self)
+
+    def heads(self) -> BranchedHead:
+        if self.branch is None:
+            return BranchedHead(self.head(), None)
+        ancestry = tuple(snapshot.facts for snapshot in self.ancestry(self.branch))
+        return BranchedHead(self.head(), TableHead(uuid=self.uuid, ancestry=ancestry, properties={}, base=self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +140,11 @@ class Catalog:
     def land(self, table: TableName, base: object, plan: CommitPlan) -> Snapshot | None:
         """One snapshot with its ledger on exactly this base, or None."""
         assert isinstance(base, Metadata)
-        if self.checks_base and self.tables[table] is not base:
+        if self._moved(table, base):
             return None
         sequence = base.last_sequence + 1
-        files = tuple((file.path, sequence) for file in plan.files)
-        removed = {delete.path for delete in plan.removed_deletes}
-        left = tuple(entry for entry in self._live(base) if entry[0] not in removed)
-        if len(left) + len(removed) != len(self._live(base)):
-            raise Violation(f"{table}: a delete file is removed that is not there")
-        staged, snapshot = self._append(base, plan.summary, (*left, *files))
+        snapshot = self._append(base, base.main, plan.summary, self._after(table, base, base.main, plan))
+        staged = _with(base, snapshot, main=snapshot.id)
         if plan.forget:
             properties = {k: v for k, v in base.properties.items() if k != self.job.ledger_property}
             tags = {k: v for k, v in base.tags.items() if k != self.job.tag}
@@ -150,20 +155,59 @@ class Catalog:
         self.tables[table] = replace(staged, properties=properties, tags=tags)
         return snapshot
 
+    def clear(self, table: TableName, base: Metadata, plan: ClearPlan, keeps_rows: bool = False) -> Snapshot | None:
+        """`keeps_rows` is a planted fault."""
+        if self._moved(table, base):
+            return None
+        parent = base.main if base.branch is None else base.branch
+        snapshot = self._append(base, parent, plan.summary, self._live(base, parent) if keeps_rows else ())
+        self.tables[table] = _with(base, snapshot, branch=snapshot.id)
+        return snapshot
+
+    def load(self, table: TableName, base: Metadata, plan: CommitPlan) -> Snapshot | None:
+        """As `land`, on the branch."""
+        if self._moved(table, base):
+            return None
+        summary = {**plan.summary, BRANCH_FACT: self.job.resync_branch}
+        snapshot = self._append(base, base.branch, summary, self._after(table, base, base.branch, plan))
+        self.tables[table] = _with(base, snapshot, branch=snapshot.id)
+        return snapshot
+
+    def adopt(self, table: TableName, base: Metadata, plan: CommitPlan) -> Snapshot | None:
+        if self._moved(table, base):
+            return None
+        snapshot = self._append(base, base.branch, plan.summary, self._live(base, base.branch))
+        entry = plan.entry.to_property(snapshot.id, snapshot.sequence)
+        self.tables[table] = replace(
+            _with(base, snapshot, main=snapshot.id),
+            branch=None,
+            properties={**base.properties, self.job.ledger_property: entry},
+            tags={**base.tags, self.job.tag: snapshot.id},
+        )
+        return snapshot
+
+    def drop(self, table: TableName, base: Metadata) -> bool:
+        if self._moved(table, base):
+            return False
+        self.tables[table] = replace(base, branch=None)
+        return True
+
     def foreign(self, table: TableName, files: tuple[tuple[str, int], ...], operation: str) -> Snapshot:
         """Somebody else's snapshot; a data sequence number of 0 stands for the snapshot's own."""
         base = self.tables[table]
         files = tuple((path, sequence or base.last_sequence + 1) for path, sequence in files)
-        self.tables[table], snapshot = self._append(base, {"operation": operation}, files)
+        snapshot = self._append(base, base.main, {"operation": operation}, files)
+        self.tables[table] = _with(base, snapshot, main=snapshot.id)
         return snapshot
 
     def roll_back(self, table: TableName, to: int) -> None:
         self.tables[table] = replace(self.tables[table], main=to)
 
     def expire(self, table: TableName, keep: int) -> None:
-        """Keeps the newest snapshots of main and what tags hold."""
+        """Keeps the newest snapshots of main and of the branch, and what tags hold."""
         metadata = self.tables[table]
-        kept = {snapshot.id for _, snapshot in zip(range(keep), metadata.ancestry(), strict=False)}
+        heads = [at for at in (metadata.main, metadata.branch) if at is not None]
+        kept = {snapshot.id for at in heads for _, snapshot in zip(range(keep), metadata.ancestry(at), strict=False)}
         kept.update(metadata.tags.values())
         retained = {id_: snapshot for id_, snapshot in metadata.retained.items() if id_ in kept}
         self.tables[table] = replace(metadata, retained=retained)
@@ -175,13 +219,29 @@ class Catalog:
             yield snapshot
             snapshot_id = snapshot.parent
 
-    def _live(self, base: Metadata) -> tuple[tuple[str, int], ...]:
-        return () if base.main is None else base.retained[base.main].files
+    def _moved(self, table: TableName, base: Metadata) -> bool:
+        return self.checks_base and self.tables[table] is not base
+
+    def _live(self, base: Metadata, at: int | None) -> tuple[tuple[str, int], ...]:
+        return () if at is None else base.retained[at].files
+
+    def _after(self, table: TableName, base: Metadata, at: int | None, plan: CommitPlan) -> tuple[tuple[str, int], ...]:
+        """What is live once the plan has landed on this snapshot."""
+        before, removed = self._live(base, at), {delete.path for delete in plan.removed_deletes}
+        left = tuple(entry for entry in before if entry[0] not in removed)
+        if len(left) + len(removed) != len(before):
+            raise Violation(f"{table}: a delete file is removed that is not there")
+        return (*left, *((file.path, base.last_sequence + 1) for file in plan.files))
 
     def _append(
-        self, base: Metadata, summary: Mapping[str, str], files: tuple[tuple[str, int], ...]
-    ) -> tuple[Metadata, Snapshot]:
-        snapshot = Snapshot(len(self.all_snapshots) + 1, base.main, base.last_sequence + 1, summary, files)
+        self, base: Metadata, parent: int | None, summary: Mapping[str, str], files: tuple[tuple[str, int], ...]
+    ) -> Snapshot:
+        snapshot = Snapshot(len(self.all_snapshots) + 1, parent, base.last_sequence + 1, summary, files)
         self.all_snapshots[snapshot.id] = snapshot
-        retained = {**base.retained, snapshot.id: snapshot}
-        return replace(base, retained=retained, main=snapshot.id, last_sequence=snapshot.sequence), snapshot
+        return snapshot
+
+
+def _with(base: Metadata, snapshot: Snapshot, **moved: int) -> Metadata:
+    """The metadata with one more snapshot, where main or the branch has moved to."""
+    retained = {**base.retained, snapshot.id: snapshot}
+    return replace(base, retained=retained, last_sequence=snapshot.sequence, **moved)

@@ -39,13 +39,23 @@ MUST_HAPPEN = (
     "dies (crash after)",
     "compacts",
     "expires",
+    "is to be loaded anew",
+    "is cleared on its branch",
+    "append on its branch",
+    "row_delta on its branch",
+    "take-over on its branch",
+    "is adopted at",
+    "(branch) shop.orders: Behind",
+    "loads shop.orders anew",
+    "has nothing yet",
+    "is dropped",
 )
 
 
 @pytest.mark.parametrize("first", CHUNKS)
 def test_every_epoch_is_published_exactly_once_whatever_happens(first: int) -> None:
-    """H3 to H13, H15, H23, H28, H43 to H47: crashes, replays, lost and late answers, 409 after effect, zombies, equal
-    fences, foreign commits, compaction, expiry, rollback and recreation."""
+    """H3 to H13, H15, H23, H27, H28, H43 to H47: crashes, replays, lost and late answers, 409 after effect, zombies,
+    equal fences, foreign commits, compaction, expiry, rollback, recreation, and tables that are loaded anew."""
     for seed in range(first, first + CHUNK):
         assert simulate(seed).rested
 

@@ -3,6 +3,7 @@
     every tick, by chance:   a coordinator runs up to its next call into the world
                              the feed grows, another coordinator starts, one stalls (and returns a zombie) or dies
                              somebody else appends, rewrites, compacts, expires, rolls main back, recreates the table
+                             a table is to be loaded anew
                              a commit that was long lost arrives after all
     at the end:              no more faults; what runs may finish, the operator repairs, the oracle judges
 
@@ -19,7 +20,7 @@ from datetime import timedelta
 from frazil import errors
 from frazil.coordinator.fence import take_fence
 from frazil.coordinator.recovery import rewind_plan
-from frazil.model.commit import CommitPlan
+from frazil.model.commit import ClearPlan, CommitPlan
 from frazil.model.ledger import TableHead
 from frazil.model.names import JobId, TableName
 
@@ -46,6 +47,7 @@ class Planted:
 
     catalog_checks_base: bool = True
     paths_are_reused: bool = False
+    clear_keeps_rows: bool = False
 
 
 SOUND = Planted()
@@ -73,6 +75,9 @@ class World:
         self.rates = {name: chance.choice(rates) for name, rates in WorldEdges.FAULTS.items()}
         together = random.Random(f"together {seed}")
         self.rates |= {name: together.choice(rates) for name, rates in WorldEdges.FAULTS_TOGETHER.items()}
+        self.resyncing = random.Random(f"resync {seed}")
+        self.wanted: set[TableName] = set()
+        self.ended = dict.fromkeys(self.tables, 0)
         self.storage = Storage()
         self.catalog = Catalog(JOB, planted.catalog_checks_base)
         self.register = Register(checks=chance.random() < 0.8)
@@ -84,6 +89,7 @@ class World:
             max_epochs=chance.randint(1, 4),
             heartbeat=timedelta(seconds=chance.choice((5, 40, 100_000))),
             together=together.random() < 0.4,
+            resyncs=self.resyncing.random() < 0.4,
         )
         self.oracle = Oracle(JOB, self.catalog, self.storage, self.feed, self.settings.mode == "every-resolved")
         self.vectors = chance.choice((0.0, 0.5, 1.0, 1.0))
@@ -122,7 +128,46 @@ class World:
             self.oracle.on_landing(table, base, snapshot, plan)
         return snapshot
 
+    def clear(self, table: TableName, base: Metadata, plan: ClearPlan) -> int | None:
+        snapshot = self.catalog.clear(table, base, plan, self.planted.clear_keeps_rows)
+        if snapshot is None:
+            return None
+        self.tell(f"  {table} is cleared on its branch as snapshot {snapshot.id}")
+        self.oracle.on_clear(table, base, snapshot, plan)
+        return snapshot.id
+
+    def load(self, table: TableName, base: Metadata, plan: CommitPlan) -> int | None:
+        snapshot = self.catalog.load(table, base, plan)
+        if snapshot is None:
+            return None
+        operation, resolved = plan.entry.operation, plan.entry.resolved
+        self.tell(f"  landed {table} {operation} on its branch at {resolved} as snapshot {snapshot.id}")
+        self.oracle.on_load(table, base, snapshot, plan)
+        return snapshot.id
+
+    def adopt(self, table: TableName, base: Metadata, plan: CommitPlan) -> int | None:
+        snapshot = self.catalog.adopt(table, base, plan)
+        if snapshot is None:
+            return None
+        self.tell(f"  {table} is adopted at {plan.entry.resolved} as snapshot {snapshot.id}")
+        self.oracle.on_adopt(table, base, snapshot, plan)
+        self._ended(table)
+        return snapshot.id
+
+    def drop(self, table: TableName, base: Metadata) -> int | None:
+        if not self.catalog.drop(table, base):
+            return None
+        self.tell(f"  the branch of {table} is dropped")
+        self._ended(table)
+        return 0
+
+    def _ended(self, table: TableName) -> None:
+        self.ended[table] += 1
+        self.wanted.discard(table)
+
     def _happen(self) -> None:
+        if self.settings.resyncs and self.resyncing.random() < 0.02:
+            self._want()
         alive = [r for r in self.running if r.stalled_until <= self.tick]
         happenings: list[tuple[float, Callable[[], None]]] = [
             (12.0 if alive else 0.0, lambda: self._step(self.chance.choice(alive))),
@@ -170,6 +215,8 @@ class World:
     def _stopped(self, running: Running, error: errors.Terminal) -> None:
         self.tell(f"{running.edges.name} stops: {error}")
         table = TableName.parse(error.facts["table"])
+        if error.facts.get("what") == "branch gone":
+            return
         if isinstance(error, errors.Fenced):
             if error.facts["by"] == error.facts["fence"] or self.register.fence is None:
                 raise Violation(f"{running.edges.name} was fenced, but nobody else had taken the fence") from error
@@ -190,6 +237,11 @@ class World:
     def _join(self) -> None:
         """The next starter knows one more table; those that run don't."""
         self.joined = self.tables[: len(self.joined) + 1]
+
+    def _want(self) -> None:
+        table = self.resyncing.choice(self.joined)
+        self.wanted.add(table)
+        self.tell(f"{table} is to be loaded anew")
 
     # The source, and others who write to the tables.
 
@@ -276,6 +328,7 @@ class World:
 
     def _replace(self, table: TableName) -> None:
         self.catalog.create(table)
+        self._ended(table)
         self.tampered[table] += 1
         self.oracle.foreign.pop(table, None)
         self.oracle.unresolved.discard(table)

@@ -20,6 +20,8 @@ from frazil.cli.epochs import epochs
 from frazil.cli.exit_codes import EPILOG
 from frazil.cli.init import init
 from frazil.cli.quarantine import quarantine
+from frazil.cli.reload import reload
+from frazil.cli.resync import resync
 from frazil.cli.rewind import rewind
 from frazil.cli.run import run
 from frazil.cli.seam import Session
@@ -90,7 +92,7 @@ def cli() -> None:
 
 if importlib.util.find_spec("frazil.cli.demo") is not None:
     cli.add_command(LateCommand("demo", "frazil.cli.demo", "Show Frazil at work: no database, no cloud."))
-for _command in (run, check, status, epochs, as_of, quarantine, rewind, init):
+for _command in (run, check, status, epochs, as_of, quarantine, rewind, resync, reload, init):
     cli.add_command(_command)
 
 

@@ -92,7 +92,7 @@ def metrics_page() -> str:
         "# Metrics",
         "",
         _GENERATED,
-        "Set `metrics.port` to serve these at `/metrics` in Prometheus' text format.",
+        "The daemon serves these at `/metrics` in Prometheus' text format (see `http` in the configuration).",
         "",
         *_table(
             ("metric", "kind", "labels", "meaning"),

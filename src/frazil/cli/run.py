@@ -2,6 +2,7 @@
 
 SIGINT, SIGTERM --first--> stop event: what is under way is finished, exit 0
                 --second-> exit at once (what was not committed is written again by the next run)
+SIGHUP          ---------> the configuration is read again; `frazil reload` sends it
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from frazil.config.model import PipelineConfig
 from frazil.daemon.results import Progress, RunSummary, TableProgress
 from frazil.observability.logs import Log
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _log = Log("frazil.cli.run")
 
 
@@ -39,24 +40,24 @@ def run(session: Session, config: PipelineConfig, *, once: bool, as_json: bool) 
     """Publish the source's changes as Iceberg snapshots, until stopped.
 
     Ctrl-C or SIGTERM finishes what is under way and exits with 0; a second one exits at once. Nothing is lost
-    either way: a run begins where the tables' own ledger ends.
+    either way: a run begins where the tables' own ledger ends. SIGHUP or `frazil reload` reads CONFIG again.
 
     \b
     Examples:
       frazil run shop.yaml
       frazil run shop.yaml --once --json
-      frazil run shop.yaml --set metrics.port=9464 --log-format json
+      frazil run shop.yaml --set http.port=9464 --log-format json
     """
-    stop = threading.Event()
+    stop, reload = threading.Event(), threading.Event()
     with (
         stdout_kept_clean(as_json),
-        StopSignals(stop) as signals,
-        session.open_pipeline(config) as pipeline,
+        StopSignals(stop, reload) as signals,
+        session.open_pipeline(config, reread=session.reread) as pipeline,
         _view(session) as on_progress,
     ):
         # Starting Spark installs a handler for SIGINT of its own.
         signals.install()
-        summary = pipeline.run(once=once, on_progress=on_progress, stop=stop)
+        summary = pipeline.run(once=once, on_progress=on_progress, stop=stop, reload=reload)
     if as_json:
         print_json([summary])
     else:
@@ -71,10 +72,11 @@ def _sentence(summary: RunSummary) -> str:
 
 
 class StopSignals:
-    """While open, the first signal sets the event and the second ends the process."""
+    """While open, the first signal sets `stop` and the second ends the process; SIGHUP sets `reload`."""
 
-    def __init__(self, stop: threading.Event) -> None:
+    def __init__(self, stop: threading.Event, reload: threading.Event) -> None:
         self._stop = stop
+        self._reload = reload
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
@@ -88,6 +90,9 @@ class StopSignals:
             signal.signal(number, self._received)
 
     def _received(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            self._reload.set()
+            return
         if self._stop.is_set():
             os._exit(128 + number)
         self._stop.set()

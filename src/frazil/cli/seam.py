@@ -49,6 +49,7 @@ class PipelineApi(Protocol):
         once: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
         stop: threading.Event | None = None,
+        reload: threading.Event | None = None,
     ) -> RunSummary: ...
     def check(self) -> CheckReport: ...
     def status(self) -> Sequence[TableStatus]: ...
@@ -57,15 +58,23 @@ class PipelineApi(Protocol):
     def consistent(self, moment: str | None = None) -> ConsistentEpoch: ...
     def consistent_epochs(self) -> Sequence[ConsistentEpoch]: ...
     def rewind(self, table: str) -> str: ...
+    def request_resync(self, table: str) -> None: ...
     def quarantine(self, table: str | None = None) -> Sequence[QuarantinedChange]: ...
     def replay(self, table: str) -> ReplayReport: ...
 
 
-OpenPipeline = Callable[[PipelineConfig], AbstractContextManager[PipelineApi]]
+Reread = Callable[[], PipelineConfig]
 
 
-def open_real_pipeline(config: PipelineConfig) -> AbstractContextManager[PipelineApi]:
-    opened: AbstractContextManager[PipelineApi] = importlib.import_module("frazil.daemon.api").Pipeline(config)
+class OpenPipeline(Protocol):
+    def __call__(
+        self, config: PipelineConfig, *, reread: Reread | None = None
+    ) -> AbstractContextManager[PipelineApi]: ...
+
+
+def open_real_pipeline(config: PipelineConfig, *, reread: Reread | None = None) -> AbstractContextManager[PipelineApi]:
+    pipeline = importlib.import_module("frazil.daemon.api").Pipeline
+    opened: AbstractContextManager[PipelineApi] = pipeline(config, reread=reread)
     return opened
 
 
@@ -81,6 +90,7 @@ class Session:
     write_line: Callable[[str], None] = _to_stderr
     redact: Redactor = field(default_factory=Redactor)
     debug: bool = False
+    reread: Reread | None = None
 
     def log_line(self, line: str) -> None:
         """Looks up `write_line` anew for each line, since a live display may have taken it over."""
@@ -119,7 +129,8 @@ def on_pipeline(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         session = ctx.ensure_object(Session)
         session.debug = debug
-        loaded = load_config(config, overrides)
+        session.reread = functools.partial(load_config, config, overrides)
+        loaded = session.reread()
         session.redact = Redactor(loaded)
         ctx.with_resource(
             configured(

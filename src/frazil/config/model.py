@@ -14,6 +14,7 @@ version will offer is refused by name, so that nobody believes to have it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -107,10 +108,13 @@ class IndexConfig(Settings):
 class SparkConfig(Settings):
     """The Spark session that does the work."""
 
-    master: str = Field(default="local[*]", min_length=1, description="Spark's master URL.")
-    driver_memory: str = Field(
-        default="2g", pattern=r"^\d+[kmgtKMGT]$", description="Heap of the driver, which in local mode does all work."
+    jvm_memory: str | None = Field(
+        default=None,
+        pattern=r"^\d+[kmgtKMGT]$",
+        description="The most heap that Spark's Java process takes, which in local mode does all work. "
+        "Default: `2g` in local mode, else Spark's own.",
     )
+    master: str = Field(default="local[*]", min_length=1, description="Spark's master URL.")
     conf: TextMap = Field(
         default_factory=dict,
         description="Further Spark settings, passed on untouched.",
@@ -118,11 +122,39 @@ class SparkConfig(Settings):
     )
 
 
-class MetricsConfig(Settings):
-    """The Prometheus endpoint."""
+def _token(value: str) -> str:
+    """It travels in a header, and must not be guessed."""
+    if not re.fullmatch(r"[!-~]{16,}", value):
+        raise ValueError(
+            "must be at least 16 letters, digits or signs without spaces; `openssl rand -hex 16` makes one"
+        )
+    return value
 
-    port: int = Field(default=0, ge=0, le=65535, description="Port of the endpoint /metrics; 0 turns it off.")
-    host: str = Field(default="127.0.0.1", min_length=1, description="The address the endpoint listens on.")
+
+class HttpConfig(Settings):
+    """What the daemon serves over HTTP: `/metrics`, `/healthz`, `/readyz`, `/status`, and a page for people at `/`."""
+
+    host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="The address to listen on. Everybody who reaches it can read; there is no encryption.",
+    )
+    port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description=(
+            "A number: exactly this port. 0: nothing is served. Default: `frazil run` listens on 9464, or on any free "
+            "port if that is taken, and logs which; `run --once` does not listen."
+        ),
+    )
+    token: Annotated[str, AfterValidator(_token)] | None = Field(
+        default=None,
+        description=(
+            "A secret of at least 16 letters, digits or signs. Who knows it may reload the configuration and load "
+            "tables anew, over HTTP or on the page. Default: nobody may."
+        ),
+    )
 
 
 class Limits(Settings):
@@ -136,6 +168,16 @@ class Limits(Settings):
     )
     small_epoch_bytes: ByteSize = Field(
         default=32 << 20, ge=0, description="An epoch of at most this much input is written without a shuffle."
+    )
+    max_first_loads: int = Field(
+        default=4, ge=1, le=64, description="Tables that are loaded for the first time, or anew, at the same time."
+    )
+    lag_patience: Duration = Field(
+        default=20.0,
+        ge=0.1,
+        description=(
+            "A table whose commits let the others wait for so long is read apart from them until it has caught up."
+        ),
     )
 
 
@@ -201,6 +243,25 @@ class PipelineConfig(Settings):
         ge=1,
         description="A table without changes publishes an empty snapshot this often, to keep its position visible.",
     )
+    checkpoints: bool = Field(
+        default=True,
+        description=(
+            "Whether `_frazil.checkpoints` shows where every table stands, for people: nothing is decided from it."
+        ),
+    )
+    resync_after: Duration = Field(
+        default=86400.0,
+        ge=1,
+        description=(
+            "A table that stopped, and is further behind the others than this, needs a re-sync: the source is no "
+            "longer kept for it."
+        ),
+    )
+    shutdown: Duration = Field(
+        default=25.0,
+        ge=0,
+        description="How long a stop waits for what is under way. What is not done by then is written again later.",
+    )
     parquet: ParquetConfig = Field(default_factory=ParquetConfig, description="How data files are written.")
     on_error: OnError = Field(
         default=OnError.STOP,
@@ -219,7 +280,9 @@ class PipelineConfig(Settings):
     )
     index: IndexConfig = Field(default_factory=IndexConfig, description="The key index of `deletes: vectors`.")
     spark: SparkConfig = Field(default_factory=SparkConfig, description="The Spark session that does the work.")
-    metrics: MetricsConfig = Field(default_factory=MetricsConfig, description="The Prometheus endpoint.")
+    http: HttpConfig = Field(
+        default_factory=HttpConfig, description="Metrics, health, status and a page, served by the daemon."
+    )
     limits: Limits = Field(default_factory=Limits, description="Bounds on work under way.")
 
     @property

@@ -59,7 +59,7 @@ def admit(head: TableHead, table: TableName, coordinator: Coordinator) -> Admitt
     """`coordinator` may go on only if nothing on the head proves that it must not."""
     match read_frontier(head, coordinator.job):
         case Damaged(reason):
-            return Stopped(_edited(table, coordinator.job, reason))
+            return Stopped(edited_error(table, coordinator.job, reason))
         case RolledBack(lost, left, _):
             return Stopped(_rolled_back(table, lost, left))
         case Fresh(forgotten_by):
@@ -127,7 +127,7 @@ def _rolled_back(table: TableName, lost: LedgerEntry, left: LedgerEntry | None) 
     )
 
 
-def _edited(table: TableName, job: JobId, reason: str) -> errors.TableChanged:
+def edited_error(table: TableName, job: JobId, reason: str) -> errors.TableChanged:
     return errors.TableChanged(
         f"the ledger of {table} was edited and cannot be read: {reason}",
         hint=f"Look at the property {job.ledger_property} and at the summaries of the newest snapshots; set the "

@@ -9,7 +9,7 @@
     unreadable                             or unreadable       Damaged           somebody edited it
 
 Foreign and `replace` snapshots are walked over (H5). The first own mark ends the walk; one without a position
-was left by a rewind that found nothing of ours: the table starts over from there. Pure.
+was left by a rewind that found nothing of ours, or begins a load on a branch: the table starts over from there. Pure.
 
 One thing the head cannot tell: main rolled back, written to by somebody else, and then all history before that
 write expired, with nobody looking in between. It then looks like plain expiry.
@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
+from frazil.model.ledger import Fence, LedgerEntry, TableHead
 from frazil.model.names import JobId
 
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """Nothing is published. `forgotten_by` is the fence of the rewind that said so, if one did."""
+    """Nothing is published. `forgotten_by` is the fence of the mark that said so, if one did."""
 
     forgotten_by: Fence | None = None
 
@@ -58,7 +58,7 @@ Reading = Fresh | At | RolledBack | Damaged
 
 
 def read_frontier(head: TableHead, job: JobId) -> Reading:
-    mark = _newest_mark(head, job)
+    mark = head.mark(job)
     try:
         entry, mirror = head.newest(job), _mirror(head, job)
         forgotten_by = None if mark is None or entry is not None else Fence.parse(mark.summary["frazil.fence"])
@@ -71,10 +71,6 @@ def read_frontier(head: TableHead, job: JobId) -> Reading:
     if _sequence(mirror) > mark.sequence_number and mirror.snapshot_id != mark.snapshot_id:
         return RolledBack(mirror, entry, starts_over=entry is None)
     return Fresh(forgotten_by) if entry is None else At(entry)
-
-
-def _newest_mark(head: TableHead, job: JobId) -> SnapshotFacts | None:
-    return next((s for s in head.ancestry if s.summary.get("frazil.job-id") == job.text), None)
 
 
 def _mirror(head: TableHead, job: JobId) -> LedgerEntry | None:

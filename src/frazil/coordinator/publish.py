@@ -52,7 +52,7 @@ class Intent:
     """One epoch of one table that is to be published.
 
     `table_uuid` is the table that the files were written for. `requires_empty` if they were written without
-    deletes because that table had no snapshot. `vectors` if the plan's files are not yet what is published: the
+    deletes because that table was empty. `vectors` if the plan's files are not yet what is published: the
     older rows of their keys must be found first.
     """
 
@@ -349,7 +349,7 @@ def _compare_and_set(state: NeedHead, head: TableHead, admitted: Admitted, inten
     """Rule 2 of publishing: nothing but the frontier on this head says whether the epoch fits."""
     position = admitted.position
     if position == intent.lower:
-        if intent.requires_empty and head.snapshot_id is not None:
+        if intent.requires_empty and not head.is_empty:
             return Recut(position)
         if intent.needs_locating:
             return Locating(state.attempt, head, state.in_doubt, state.lost, intent.needs_completing)

@@ -78,13 +78,14 @@ def rewind_plan(
             if outranks(lost.fence, fence):
                 return fenced_error(table, lost.fence, fence)
             if left is not None:
-                return _restate(left, fence)
+                return restated(left, fence)
             return _forget(lost, fence) if starts_over else _cannot_tell(table, lost)
         case _:
             return None
 
 
-def _restate(entry: LedgerEntry, fence: Fence, operation: str = "rewind") -> CommitPlan:
+def restated(entry: LedgerEntry, fence: Fence, operation: str = "rewind") -> CommitPlan:
+    """An empty snapshot that says again what the entry said, with another fence."""
     again = replace(
         entry,
         fence=fence,
@@ -100,7 +101,7 @@ def _restate(entry: LedgerEntry, fence: Fence, operation: str = "rewind") -> Com
 
 
 def _forget(lost: LedgerEntry, fence: Fence) -> CommitPlan:
-    return replace(_restate(lost, fence, "forget"), forget=True)
+    return replace(restated(lost, fence, "forget"), forget=True)
 
 
 def _cannot_tell(table: TableName, lost: LedgerEntry) -> errors.TableChanged:

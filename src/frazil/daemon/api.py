@@ -8,10 +8,10 @@ with Pipeline.from_file("shop.yaml") as pipeline:    opens Spark, the catalog an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event
 from types import TracebackType
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +21,6 @@ from frazil.config.load import load_config
 from frazil.config.model import PipelineConfig
 from frazil.daemon import inspection
 from frazil.daemon.assemble import Assembly, assemble
-from frazil.daemon.pipeline import Run
 from frazil.daemon.places import checked_catalogs
 from frazil.daemon.quarantine import listed
 from frazil.daemon.replay import Replay
@@ -34,56 +33,77 @@ from frazil.daemon.results import (
     ReplayReport,
     RunSummary,
     SourceSnapshot,
-    TableProgress,
     TableStatus,
 )
+from frazil.daemon.service import Service, check_rescans
 from frazil.errors import ConfigError
 from frazil.lake.consistent import ConsistentEpochs
+from frazil.lake.jvm import abandon, stop_session
 from frazil.model.names import TableName
 from frazil.model.position import NotAPosition, Position, parse_position
-from frazil.observability.metrics import Metrics, MetricsServer
+from frazil.observability.metrics import Metrics
 
 
 class Pipeline:
     """One source feeding many tables. Open it with `with`; methods that need Spark work only inside."""
 
     def __init__(
-        self, config: PipelineConfig, *, spark: SparkSession | None = None, clock: Clock | None = None
+        self,
+        config: PipelineConfig,
+        *,
+        spark: SparkSession | None = None,
+        clock: Clock | None = None,
+        reread: Callable[[], PipelineConfig] | None = None,
     ) -> None:
-        """`spark` is used and left running if given; otherwise a session is opened, and stopped if it was new."""
+        """`spark` is used and left running if given; otherwise a session is opened, and stopped if it was new. `reread`
+        tells the configuration as it is now, for `reload`."""
         self.config = config
         self.clock = clock or SystemClock()
         self.metrics = Metrics(self.clock)
+        self.owns_session = False
         self._spark = spark
+        self._reread = reread
         self._opened: Assembly | None = None
-        self._closing = ExitStack()
 
     @classmethod
     def from_file(
         cls, path: str | Path, overrides: Sequence[str] = (), *, spark: SparkSession | None = None
     ) -> Pipeline:
         """Raises ConfigError naming the key that is wrong."""
-        return cls(load_config(Path(path), overrides), spark=spark)
+        reread = partial(load_config, Path(path), overrides)
+        return cls(reread(), spark=spark, reread=reread)
 
     def __enter__(self) -> Pipeline:
-        with ExitStack() as opening:
-            self._opened = assemble(self.config, self.clock, self.metrics, self._spark)
-            opening.callback(self._opened.close)
-            if self.config.metrics.port:
-                server = MetricsServer(self.metrics, self.config.metrics.host, self.config.metrics.port)
-                opening.callback(server.stop)
-            self._closing = opening.pop_all()
+        self._opened = assemble(self.config, self.clock, self.metrics, self._spark)
+        self.owns_session = self._opened.opened_session
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._opened = None
-        self._closing.close()
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+            if self.owns_session:
+                stop_session(opened.spark)
+
+    def reread(self) -> PipelineConfig:
+        """The configuration as it is now. Raises ConfigError."""
+        return self.config if self._reread is None else self._reread()
+
+    def assemble_anew(self, config: PipelineConfig, *, new_session: bool) -> Assembly:
+        """For a run that goes on with another configuration, or on another JVM."""
+        before = self.assembled
+        before.close()
+        if new_session:
+            abandon(before.spark)
+        self._opened = assemble(config, self.clock, self.metrics, None if new_session else before.spark)
+        self.config = config
+        return self._opened
 
     @property
     def spark(self) -> SparkSession:
-        return self._assembly.spark
+        return self.assembled.spark
 
     @property
     def catalog_name(self) -> str:
@@ -95,49 +115,43 @@ class Pipeline:
         once: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
         stop: Event | None = None,
+        reload: Event | None = None,
     ) -> RunSummary:
-        """Publishes until `stop` is set, or with `once` until everything resolved is published.
+        """Publishes until `stop` is set, or with `once` until everything resolved is published. When `reload` is set,
+        the configuration is read again and the run goes on with it.
 
         `on_progress` is called from several threads, one at a time. Raises a FrazilError if a person must act.
         """
-        telling = Lock()
-
-        def tell(run: Run) -> None:
-            if on_progress is not None:
-                with telling:
-                    on_progress(self._progress(run))
-
-        run = Run(self._assembly.parts, tell, stop or Event())
-        run.until_stopped(once)
-        return _summary(run)
+        service = Service(self, self.metrics, self.clock, on_progress, stop or Event(), reload or Event())
+        return service.run(once)
 
     def check(self) -> CheckReport:
         """Connects to everything and says what a run would create or change; changes nothing."""
-        parts, assembly = self._assembly.parts, self._assembly
+        parts, assembly = self.assembled.parts, self.assembled
         return inspection.check(parts, checked_catalogs(assembly.places, self.config), assembly.described_feed)
 
     def status(self) -> list[TableStatus]:
-        return inspection.status(self._assembly.parts)
+        return inspection.status(self.assembled.parts)
 
     def epochs(self, table: str) -> list[PublishedEpoch]:
         """What was published to a target table, newest first. Raises ConfigError if it is not a table of this
         pipeline."""
-        return inspection.epochs(self._assembly.parts, table)
+        return inspection.epochs(self.assembled.parts, table)
 
     def snapshot_at(self, table: str, resolved: Position | str) -> int | None:
         """The snapshot that shows the table at this moment of the source: its newest epoch up to there."""
         moment = parse_position(resolved) if isinstance(resolved, str) else resolved
-        return inspection.snapshot_at(self._assembly.parts, table, moment)
+        return inspection.snapshot_at(self.assembled.parts, table, moment)
 
     def as_of(self, table: str, moment: Position | datetime | str) -> SourceSnapshot:
         """The snapshot that shows the table as it was at a moment of the source: a position, or a time of the source's
         clock. Raises ConfigError for a text that is neither, or if nothing that old can be read."""
-        return inspection.source_snapshot(self._assembly.parts, table, parse_moment(moment))
+        return inspection.source_snapshot(self.assembled.parts, table, parse_moment(moment))
 
     def read(self, table: str, as_of: Position | datetime | str | None = None) -> DataFrame:
         """The rows of a target table, now or as of a moment of the source. Raises like `as_of`."""
         target = TableName.parse(table)
-        name = f"`{self._assembly.places.of(target).catalog.settings.name}`.{target.sql}"
+        name = f"`{self.assembled.places.of(target).catalog.settings.name}`.{target.sql}"
         if as_of is None:
             return self.spark.table(name)
         return self.spark.sql(f"SELECT * FROM {name} VERSION AS OF {self.as_of(table, as_of).snapshot_id}")
@@ -146,7 +160,7 @@ class Pipeline:
         """The snapshot of every table at one moment of the source, by default the newest at which all of them agree.
         Raises ConfigError if there is none."""
         at = parse_position(moment) if isinstance(moment, str) else moment
-        return inspection.consistent(self._assembly.parts, self._recorded(), at)
+        return inspection.consistent(self.assembled.parts, self._recorded(), at)
 
     def consistent_epochs(self) -> list[ConsistentEpoch]:
         """The moments at which all tables agreed, newest first: those that were recorded (`atomic: pipeline`), else
@@ -155,54 +169,38 @@ class Pipeline:
 
     def rewind(self, table: str) -> str:
         """Lets a table that was rolled back go on from what it holds now. Says what was done."""
-        return inspection.rewind(self._assembly.parts, table)
+        return inspection.rewind(self.assembled.parts, table)
+
+    def request_resync(self, table: str) -> None:
+        """Has the pipeline load a table anew, when it starts or reloads. Raises ConfigError if that cannot be."""
+        target = inspection.mirror(self.assembled.parts, table)
+        check_rescans(self.assembled, table)
+        moment = self.clock.now().isoformat(timespec="seconds")
+        self.assembled.parts.tables.set_property(target, self.config.job.resync_property, moment)
 
     def quarantine(self, table: str | None = None) -> list[QuarantinedChange]:
         """What is in quarantine, of one target table or of all, each in source order."""
-        parts = self._assembly.parts
+        parts = self.assembled.parts
         targets = inspection.mirrors(parts) if table is None else [inspection.mirror(parts, table)]
-        return [change for target in targets for change in listed(parts, self._assembly.quarantined, target)]
+        return [change for target in targets for change in listed(parts, self.assembled.quarantined, target)]
 
     def replay(self, table: str) -> ReplayReport:
         """Applies what is in quarantine of a target table again, with today's configuration. May be run beside the
         pipeline, and again after a failure."""
-        parts, assembly = self._assembly.parts, self._assembly
+        parts, assembly = self.assembled.parts, self.assembled
         target = inspection.mirror(parts, table)
         source = inspection.source_of(parts, target)
         return Replay(parts, assembly.quarantined, assembly.lake, source).run()
 
     def _recorded(self) -> Sequence[ConsistentEpoch]:
-        agreement = ConsistentEpochs(self._assembly.places.default.catalog, self.clock)
+        agreement = ConsistentEpochs(self.assembled.places.default.catalog, self.clock)
         return agreement.recorded(self.config.job)
 
     @property
-    def _assembly(self) -> Assembly:
+    def assembled(self) -> Assembly:
         if self._opened is None:
             raise RuntimeError("the pipeline is not open: use it inside `with`")
         return self._opened
-
-    def _progress(self, run: Run) -> Progress:
-        now = self.clock.now()
-        lines = []
-        for table in run.tables.values():
-            done = table.done_through
-            moment = None if done is None else done.source_time
-            lag = None if moment is None else max(0.0, (now - moment).total_seconds())
-            resolved = None if done is None else done.text
-            lines.append(TableProgress(table.name, table.state, resolved, table.epochs, table.rows, lag))
-        return Progress(tuple(lines), None if run.resolved is None else run.resolved.text)
-
-
-def _summary(run: Run) -> RunSummary:
-    tables = run.tables.values()
-    return RunSummary(
-        epochs=sum(table.epochs for table in tables),
-        rows=sum(table.rows for table in tables),
-        deletes=sum(table.deletes for table in tables),
-        dropped=sum(table.dropped for table in tables),
-        tables=len(tables),
-        resolved=None if run.resolved is None else run.resolved.text,
-    )
 
 
 def parse_moment(moment: Position | datetime | str) -> Position | datetime:

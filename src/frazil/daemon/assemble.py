@@ -25,7 +25,7 @@ from frazil.config.secrets import mask_text
 from frazil.config.source import CockroachSource
 from frazil.daemon.locating import Locators, LocatorSettings
 from frazil.daemon.observing import PublishObserver
-from frazil.daemon.pipeline import Parts
+from frazil.daemon.parts import Parts, Resync
 from frazil.daemon.places import (
     Place,
     Places,
@@ -37,6 +37,7 @@ from frazil.daemon.places import (
     used_catalogs,
 )
 from frazil.daemon.quarantine import SparkQuarantined
+from frazil.daemon.resyncing import BranchLocators, RoutedBranches
 from frazil.daemon.shaping import Shaper, ShapingSource
 from frazil.daemon.sinkless import SinklessFeed
 from frazil.daemon.windows import Executors
@@ -44,6 +45,7 @@ from frazil.errors import ConfigError
 from frazil.lake.arbiter import IcebergArbiter
 from frazil.lake.cache import cache_home
 from frazil.lake.catalogs import CatalogSettings, open_catalog
+from frazil.lake.checkpoints import Checkpoints
 from frazil.lake.commits import IcebergLake
 from frazil.lake.consistent import ConsistentEpochs
 from frazil.lake.rest import declares_transactions
@@ -72,7 +74,7 @@ PROFILE_HERE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembly:
-    """A pipeline's parts and what they stand on."""
+    """A pipeline's parts and what they stand on. `close` leaves the session running, whoever opened it."""
 
     spark: SparkSession
     parts: Parts
@@ -81,6 +83,7 @@ class Assembly:
     quarantined: RoutedQuarantined
     described_feed: str
     close: Callable[[], None]
+    opened_session: bool
 
 
 def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: SparkSession | None = None) -> Assembly:
@@ -92,7 +95,7 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
         list(settings.values()),
         config.spark.master,
         config.spark.conf,
-        driver_memory=config.spark.driver_memory,
+        jvm_memory=config.spark.jvm_memory,
         active=spark,
     )
     opened = {name: _open_place(config, session, one, clock) for name, one in settings.items()}
@@ -100,6 +103,7 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
     places = Places(config, default, opened)
     source = make_source(config, session, clock)
     lake, quarantined = RoutedLake(places.of), RoutedQuarantined(places.of)
+    branches = RoutedBranches(places.of, config.job)
     wants_all = config.atomic is Atomic.PIPELINE
     parts = Parts(
         config=config,
@@ -118,14 +122,11 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
         clock=clock,
         locators=RoutedLocators(places),
         quarantined=quarantined,
+        resync=Resync(lake=branches, locators=BranchLocators(places, branches)),
         together=wants_all and all(declares_transactions(place.catalog) for place in places.all),
         agreement=ConsistentEpochs(default.catalog, clock) if wants_all else None,
+        checkpoints=Checkpoints(default.catalog, clock) if config.checkpoints else None,
     )
-
-    def close() -> None:
-        source.close()
-        if not was_running:
-            session.stop()
 
     return Assembly(
         spark=session,
@@ -134,7 +135,8 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
         lake=lake,
         quarantined=quarantined,
         described_feed=mask_text(config.source.address),
-        close=close,
+        close=source.close,
+        opened_session=not was_running,
     )
 
 

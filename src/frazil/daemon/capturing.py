@@ -50,10 +50,11 @@ class Capturing:
         self._known: dict[TableName, _Known] = {}
         self._lock = Lock()
 
-    def forget(self) -> None:
-        """After a doubt nothing is in flight, and the tables say what is in them."""
+    def forget(self, targets: Iterable[RunningTable]) -> None:
+        """After a doubt nothing of them is in flight, and the tables say what is in them."""
         with self._lock:
-            self._known.clear()
+            for table in targets:
+                self._known.pop(table.target, None)
 
     def keys(self, quarantine: RunningTable) -> Mapping[str, Order]:
         """The keys that capture what follows, as of now."""

@@ -32,7 +32,7 @@ _LEDGER = re.compile(r"frazil\.(.+)\.ledger")
 
 
 class Discovery:
-    """The tables of one run. `targets` are all of them, `mirrors` one for each source table."""
+    """The tables of one run. `targets` are all of them, `mirrors` one for each source table. Any thread may read it."""
 
     def __init__(self, config: PipelineConfig, source: Source, lake: Lake, tables: KeepsTables, clock: Clock) -> None:
         self._config = config
@@ -51,9 +51,16 @@ class Discovery:
     def mirrors(self) -> list[RunningTable]:
         return [targets[-1] for targets in self._by_source.values()]
 
-    def beside(self, mirror: RunningTable) -> list[RunningTable]:
-        """All targets of the mirror's source table, the mirror last."""
-        return self._by_source[mirror.source]
+    def targets_of(self, source: str) -> list[RunningTable]:
+        """All targets of a source table, the mirror last."""
+        return self._by_source[source]
+
+    def knows(self, source: str) -> bool:
+        """False also for a name that a table was known by before the feed was made anew."""
+        return source in self._by_source
+
+    def mirror(self, source: str) -> RunningTable:
+        return self._by_source[source][-1]
 
     def target(self, name: TableName) -> RunningTable:
         return next(target for target in self.targets if target.target == name)
@@ -66,13 +73,13 @@ class Discovery:
             if taken is not None:
                 self._take(taken)
         if None in recalled:
-            self._take_offered()
+            self._take_offered(self._source)
 
-    def notice(self, coordinator: Coordinator) -> None:
-        """Tables the source offers now and the configuration wants; of new ones the ledgers are read."""
+    def notice(self, source: Source) -> list[str]:
+        """Tables the source offers now, the configuration wants, and nobody knew of."""
         known = set(self._by_source)
-        self._take_offered()
-        self.read_ledgers(coordinator, self._by_source.keys() - known)
+        self._take_offered(source)
+        return [name for name in self._by_source if name not in known]
 
     def newest_generation(self) -> int:
         """What the tables have seen, in case the register of pipelines was lost."""
@@ -80,25 +87,28 @@ class Discovery:
         heads = [self._lake.head(name) for name in names if self._tables.exists(name)]
         return max((newest_generation(head, self._config.job) for head in heads), default=0)
 
-    def read_ledgers(self, coordinator: Coordinator, sources: Iterable[str] | None = None) -> None:
-        """Of these source tables, or of all. Raises what stops the pipeline: fenced, rolled back, another source."""
-        for source in list(self._by_source) if sources is None else sources:
+    def read_ledgers(self, coordinator: Coordinator, sources: Iterable[str], lake: Lake | None = None) -> None:
+        """Of these source tables; the mirrors' as `lake` shows them. Raises what stops them: fenced, rolled back,
+        another source."""
+        for source in sources:
             *companions, mirror = self._by_source[source]
-            for table in (*companions, mirror):
-                self._read_ledger(table, coordinator)
+            for table in companions:
+                self._read_ledger(table, coordinator, self._lake)
+            self._read_ledger(mirror, coordinator, lake or self._lake)
             for table in companions:
                 table.begin_behind(mirror.progress.tip_position)
 
-    def _read_ledger(self, table: RunningTable, coordinator: Coordinator) -> None:
+    def _read_ledger(self, table: RunningTable, coordinator: Coordinator, lake: Lake) -> None:
         name = table.target
         if not self._tables.exists(name):
-            table.loaded, table.empty = None, True
+            table.loaded, table.empty, table.files, table.snapshots = None, True, (0, 0), 0
             table.start_at(None, None, self._clock.now())
             return
         table.loaded = self._tables.load(name)
-        head = self._lake.head(name)
+        head = lake.head(name)
         check_owner(head, name, self._config.job)
         table.empty = head.snapshot_id is None
+        table.show(head)
         match start(head, name, coordinator):
             case Start(frontier, entry):
                 check_mode(table, entry is not None)
@@ -116,8 +126,8 @@ class Discovery:
         taken = Route(source, entry, target, volume_of(self._config, entry))
         return taken if source and matches(entry.source, source) else None
 
-    def _take_offered(self) -> None:
-        for taken in route(self._config, [table.name for table in self._source.tables()]):
+    def _take_offered(self, source: Source) -> None:
+        for taken in route(self._config, [table.name for table in source.tables()]):
             self._take(taken)
 
     def _take(self, taken: Route) -> None:
@@ -126,13 +136,16 @@ class Discovery:
         known = next((mirror for mirror in self.mirrors if mirror.target == taken.target), None)
         if known is not None:
             # The same table under its other name, with or without database and schema: the feed was made anew.
-            targets = self._by_source.pop(known.source)
+            targets = self._by_source[known.source]
+            others = {name: each for name, each in self._by_source.items() if name != known.source}
             known.origin.route = taken
         else:
             origin = Origin(taken, self._indexes)
             self._indexes += 1
             targets = [RunningTable(origin, role) for role in roles_of(taken, self._config)]
-        self._by_source[taken.source] = targets
+            others = self._by_source
+        # Others may be walking over it in their threads.
+        self._by_source = {**others, taken.source: targets}
         _log.info("table", source=taken.source, table=taken.target.text)
 
 

@@ -17,7 +17,7 @@ from frazil.coordinator.fence import take_fence
 from frazil.coordinator.frontier import At, Fresh, RolledBack, read_frontier
 from frazil.coordinator.recovery import newest_generation, rewind_plan, source_table
 from frazil.daemon.modes import check_parts
-from frazil.daemon.pipeline import Parts
+from frazil.daemon.parts import Parts
 from frazil.daemon.results import (
     CheckedCatalog,
     CheckedColumn,

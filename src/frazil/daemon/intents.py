@@ -1,8 +1,7 @@
 """What a written window means for each of its tables: the epochs to publish, each following the one before.
 
-    WrittenWindow --> companions' chains   committed first
-                  `-> mirrors' chains      committed when all of those are: each table its own,
-                                           or `together`, one chain in which each group is an epoch of all tables
+    WrittenWindow --> a lane for each source table: its companions' epochs, then its mirror's;
+                      or `together`, one lane in which each group is an epoch of all tables
 
 The order is what makes a mirror's frontier speak for its companions, see `tables`. An epoch that a companion publishes
 its mirror publishes too, if need be empty: so whatever is in quarantine lies behind the mirror's frontier, and can be
@@ -11,15 +10,14 @@ replayed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 
 from frazil.clock import Clock
 from frazil.config.model import PipelineConfig
 from frazil.coordinator.admission import Coordinator
 from frazil.coordinator.publish import Intent, make_intent
-from frazil.daemon.committing import Chain
+from frazil.daemon.committing import Group
 from frazil.daemon.tables import RunningTable
 from frazil.daemon.windows import Targets, WrittenWindow
 from frazil.epochs.progress import chain, epochs_to_publish, heartbeat_due
@@ -28,33 +26,48 @@ from frazil.model.ports import Source
 from frazil.model.position import Position
 from frazil.model.write import DeleteMode
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chains:
-    """Of one window: `first` must be committed before anything of `then` is sent."""
-
-    first: tuple[Chain, ...]
-    then: tuple[Chain, ...]
+ALL = ""
+"""The lane of everything, where an epoch of all tables is one commit."""
 
 
 class IntentMaker:
-    def __init__(self, config: PipelineConfig, source: Source, clock: Clock, together: bool = False) -> None:
+    """With `states_end`, a table publishes how far it was read even if nothing was found there."""
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        source: Source,
+        clock: Clock,
+        together: bool = False,
+        states_end: bool = False,
+    ) -> None:
         self._config = config
         self._source = source
         self._clock = clock
         self._together = together
+        self._states_end = states_end
 
-    def chains(self, coordinator: Coordinator, written: WrittenWindow, concerned: Sequence[Targets]) -> Chains:
-        """The epochs of these tables; each counts as in flight from now on."""
-        first, then = [], []
+    def lanes(
+        self, coordinator: Coordinator, written: WrittenWindow, concerned: Sequence[Targets]
+    ) -> dict[str, list[Group]]:
+        """What each source table publishes, in order; each epoch counts as in flight from now on."""
+        first: dict[str, list[Intent]] = {}
+        then: dict[str, list[Intent]] = {}
         for *companions, mirror in concerned:
             beside: set[Position] = set()
             for table in companions:
                 made = self._chain(coordinator, written, table, ())
                 beside |= {intent.upper for intent in made if intent.plan.files}
-                first.append(made)
-            then.append(self._chain(coordinator, written, mirror, beside))
-        return Chains(first=_apart(first), then=_together(then) if self._together else _apart(then))
+                first.setdefault(mirror.source, []).extend(made)
+            then[mirror.source] = self._chain(coordinator, written, mirror, beside)
+        if self._together:
+            everything: list[Group] = [(intent,) for made in first.values() for intent in made]
+            everything += _together(then.values())
+            return {ALL: everything} if everything else {}
+        lanes: dict[str, list[Group]] = {
+            name: [(intent,) for intent in (*first.get(name, ()), *made)] for name, made in then.items()
+        }
+        return {name: groups for name, groups in lanes.items() if groups}
 
     def _chain(
         self, coordinator: Coordinator, written: WrittenWindow, table: RunningTable, beside: Collection[Position]
@@ -64,7 +77,7 @@ class IntentMaker:
         interval = timedelta(seconds=self._config.heartbeat)
         beat = heartbeat_due(table.published_at, self._clock.now(), interval)
         starts_empty, tip = table.starts_empty, table.progress.tip_position
-        met = table.is_mirror and any(report.rows for report in own)
+        met = table.is_mirror and (self._states_end or any(report.rows for report in own))
         uuid = "" if table.loaded is None else table.loaded.uuid
         intents = []
         for lower, upper in chain(tip, epochs_to_publish(window, files, tip, beat, met, beside)):
@@ -87,13 +100,9 @@ class IntentMaker:
         return intents
 
 
-def _apart(chains: Sequence[Sequence[Intent]]) -> tuple[Chain, ...]:
-    return tuple(tuple((intent,) for intent in made) for made in chains if made)
-
-
-def _together(chains: Sequence[Sequence[Intent]]) -> tuple[Chain, ...]:
-    """One chain: the epochs in order, each with all the tables that it changes."""
+def _together(chains: Iterable[Sequence[Intent]]) -> list[Group]:
+    """The epochs in order, each with all the tables that it changes."""
     groups: dict[Position, list[Intent]] = {}
     for intent in sorted((intent for made in chains for intent in made), key=lambda intent: intent.upper.order):
         groups.setdefault(intent.upper, []).append(intent)
-    return (tuple(tuple(group) for group in groups.values()),) if groups else ()
+    return [tuple(group) for group in groups.values()]

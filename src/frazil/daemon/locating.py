@@ -13,18 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from typing import Protocol
 
 from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
 from frazil.errors import ConfigError
-from frazil.lake.commits import IcebergLake
 from frazil.lake.tables import LoadedTable
 from frazil.model.columns import Field
 from frazil.model.files import FileClosed
 from frazil.model.ledger import TableHead
 from frazil.model.names import TableName
-from frazil.model.ports import Located
+from frazil.model.ports import Lake, Located
 from frazil.model.write import ParquetSettings
 from frazil.workers.lookup import tally
 from frazil.workers.lookup.cache import process_cache
@@ -50,12 +50,17 @@ class LocatorSettings:
     road: Road | None = None
 
 
+class SearchesLake(Lake, Protocol):
+    def loaded(self, table: TableName, head: TableHead) -> LoadedTable:
+        """The table's schema, specs and version at exactly this head."""
+
+
 class Locators:
     """One per pipeline; thread-safe. A table's own locator is asked by one thread at a time."""
 
     def __init__(
         self,
-        lake: IcebergLake,
+        lake: SearchesLake,
         spark: SparkSession,
         catalog: str,
         clock: Clock,
@@ -65,6 +70,8 @@ class Locators:
         """`catalog` is its name in Spark SQL. `key_of` tells the key columns of tables that name no identifier
         fields."""
         self._lake = lake
+        self._spark = spark
+        self._catalog = catalog
         self._clock = clock
         self._settings = settings
         self._key_of = key_of
@@ -74,6 +81,10 @@ class Locators:
         self._tables: dict[TableName, LocatorOf] = {}
         self._tallied = (0, 0)
         self._lock = Lock()
+
+    def on(self, lake: SearchesLake) -> Locators:
+        """The same for tables as another lake shows them; the index is shared."""
+        return Locators(lake, self._spark, self._catalog, self._clock, self._settings, self._key_of)
 
     def of(self, table: TableName) -> LocatorOf:
         with self._lock:

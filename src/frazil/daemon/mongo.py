@@ -17,6 +17,7 @@ from frazil.config.mongo import MongoSource
 from frazil.config.routing import entry_for, is_pattern, wants
 from frazil.lake.cache import cache_home
 from frazil.model.ports import Split
+from frazil.model.write import DeleteMode
 from frazil.observability.logs import Log
 from frazil.sources.mongodb.deployment import Sample
 from frazil.sources.mongodb.looking import joined, look_at
@@ -46,6 +47,7 @@ def make_mongo_source(config: PipelineConfig, source: MongoSource, spark: SparkS
         spool=Path(source.spool) if source.spool else cache_home() / "spool" / config.pipeline,
         clock=clock,
         tell=_log.info,
+        warn=_log.warning,
     )
 
 
@@ -64,7 +66,12 @@ class _Settings(Mapping[str, CollectionSettings]):
         fields = None
         if mapping is not None and mapping.mode == "explicit":
             fields = tuple(MappedField(one.source, one.column, one.type) for one in mapping.fields)
-        return CollectionSettings(fields=fields, pins=entry.columns, sample=self._sample)
+        return CollectionSettings(
+            fields=fields,
+            pins=entry.columns,
+            sample=self._sample,
+            wants_before=entry.changelog or entry.deletes is DeleteMode.APPEND_ONLY,
+        )
 
     def __iter__(self) -> Iterator[str]:
         return (entry.source for entry in self._config.tables)

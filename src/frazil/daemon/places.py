@@ -37,7 +37,7 @@ from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, 
 from frazil.model.ledger import TableHead
 from frazil.model.live import LiveFiles
 from frazil.model.names import TableName
-from frazil.model.ports import Locator
+from frazil.model.ports import Locator, TransactionalLake
 from frazil.model.write import TableOptions
 from frazil.storage.credentials import with_credentials
 from frazil.workers.lookup.tally import IndexTally
@@ -162,20 +162,24 @@ class RoutedLake:
     def __init__(self, place_of: Callable[[TableName], Place]) -> None:
         self._place_of = place_of
 
+    def lake_of(self, table: TableName) -> TransactionalLake:
+        """Who publishes to the table."""
+        return self._place_of(table).lake
+
     def head(self, table: TableName) -> TableHead:
-        return self._place_of(table).lake.head(table)
+        return self.lake_of(table).head(table)
 
     def commit(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
-        return self._place_of(table).lake.commit(table, head, plan)
+        return self.lake_of(table).commit(table, head, plan)
 
     def commit_many(self, commits: Sequence[tuple[TableName, TableHead, CommitPlan]]) -> list[CommitAnswer]:
         """One request for each catalog, one after the other: if one is not accepted, the rest is not sent."""
-        lakes = list(dict.fromkeys(self._place_of(table).lake for table, _, _ in commits))
+        lakes = list(dict.fromkeys(self.lake_of(table) for table, _, _ in commits))
         answers: list[CommitAnswer] = [Conflicted("nothing was sent: another catalog did not accept its part")] * len(
             commits
         )
         for lake in lakes:
-            own = [number for number, (table, _, _) in enumerate(commits) if self._place_of(table).lake is lake]
+            own = [number for number, (table, _, _) in enumerate(commits) if self.lake_of(table) is lake]
             found = lake.commit_many([commits[number] for number in own])
             for number, answer in zip(own, found, strict=True):
                 answers[number] = answer
@@ -184,7 +188,7 @@ class RoutedLake:
         return answers
 
     def live(self, table: TableName, head: TableHead, bounds_of: Sequence[int] = ()) -> LiveFiles:
-        return self._place_of(table).lake.live(table, head, bounds_of)
+        return self.lake_of(table).live(table, head, bounds_of)
 
     def repair(self, table: TableName, head: TableHead, plan: RepairPlan) -> CommitAnswer:
         return self._place_of(table).lake.repair(table, head, plan)
@@ -207,6 +211,9 @@ class RoutedTables:
 
     def ensure(self, table: TableName, shape: TableShape, options: TableOptions) -> LoadedTable:
         return self._place_of(table).tables.ensure(table, shape, options)
+
+    def set_property(self, table: TableName, name: str, value: str | None) -> None:
+        self._place_of(table).tables.set_property(table, name, value)
 
     def plan(self, table: TableName, columns: Sequence[Column], options: TableOptions) -> SchemaChange:
         return self._place_of(table).tables.plan(table, columns, options)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from frazil.daemon.capturing import Order, ReadsKeys
-from frazil.daemon.pipeline import Parts
+from frazil.daemon.parts import Parts
 from frazil.daemon.results import QuarantinedChange
 from frazil.daemon.tables import companion
 from frazil.model import quarantine as q

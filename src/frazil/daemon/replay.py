@@ -30,7 +30,7 @@ from frazil.config.routing import Route, entry_for, target_of, volume_of
 from frazil.coordinator.frontier import At, read_frontier
 from frazil.coordinator.publish import wait_before
 from frazil.daemon.capturing import Order
-from frazil.daemon.pipeline import Parts
+from frazil.daemon.parts import Parts
 from frazil.daemon.quarantine import Quarantined, shown
 from frazil.daemon.results import ReplayReport
 from frazil.daemon.shaping import known_by

@@ -9,7 +9,7 @@ a column or a value nobody announced ---> the rows of this window are looked at 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from frazil.config.routing import Route
@@ -41,6 +41,8 @@ class ShapingSource(Source, Protocol):
 
     def preview(self, table: str, target: KnownTable | None) -> TableShape | None:
         """What the table looks like judging by a few of its rows, resolved or not."""
+
+    def beside(self, tables: Collection[str]) -> ShapingSource: ...
 
     def close(self) -> None:
         """Ends what `open` began."""

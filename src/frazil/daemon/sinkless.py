@@ -9,15 +9,17 @@ The spool lies on this machine's disk, so executors must share it: local mode, o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from frazil.clock import Clock
+from frazil.errors import SourceLost
 from frazil.model.change import SplitReport
 from frazil.model.columns import TableShape
 from frazil.model.epoch import Frontier, Window
 from frazil.model.ports import Decoder, Reader, SourceTable, Split
 from frazil.model.position import Hlc, Position
+from frazil.model.progress import LoadProgress
 from frazil.model.remembered import KnownTable
 from frazil.sources.cockroachdb.reader import Assign
 from frazil.sources.cockroachdb.relay import Relay
@@ -91,6 +93,24 @@ class SinklessFeed:
         if self._relay is not None and isinstance(published, Hlc):
             notes = [frontier.notes for frontier in self._live.values() if frontier is not None and frontier.notes]
             self._relay.forget(published, keep={path for note in notes for path in json.loads(note)})
+
+    def beside(self, tables: Collection[str]) -> SinklessFeed:
+        """A changefeed of its own for these tables, with a spool of its own."""
+        spool = self._spool.with_name(f"{self._spool.name}-beside") / self._clock.new_uuid().hex[:12]
+        return SinklessFeed(self._url, sorted(tables), self._options, spool, self._make_feed, self._clock)
+
+    @property
+    def rescans(self) -> bool:
+        return self._feed.rescans
+
+    def is_loaded(self, frontier: Frontier | None) -> bool:
+        return self._feed.is_loaded(frontier)
+
+    def lost(self) -> Mapping[str, SourceLost]:
+        return self._feed.lost()
+
+    def loading(self, table: str) -> LoadProgress | None:
+        return self._feed.loading(table)
 
     def close(self) -> None:
         if self._relay is not None:

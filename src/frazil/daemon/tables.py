@@ -23,14 +23,17 @@ from typing import Protocol
 from frazil.config.model import OnError, PipelineConfig
 from frazil.config.routing import Route
 from frazil.epochs.progress import Progress
+from frazil.errors import FrazilError
 from frazil.lake.changes import SchemaChange
 from frazil.lake.partitioning import LayoutChange
 from frazil.lake.tables import LoadedTable
 from frazil.model.columns import Column, TableShape
+from frazil.model.commit import CommitPlan
 from frazil.model.epoch import Frontier
-from frazil.model.ledger import LedgerEntry
+from frazil.model.ledger import LedgerEntry, TableHead
 from frazil.model.names import TableName
 from frazil.model.position import Position, is_before
+from frazil.model.progress import LoadProgress
 from frazil.model.quarantine import SHAPE as QUARANTINE_SHAPE
 from frazil.model.state import TableState
 from frazil.model.write import DeleteMode, Role, TableOptions
@@ -42,6 +45,7 @@ class KeepsTables(Protocol):
     def exists(self, table: TableName) -> bool: ...
     def load(self, table: TableName) -> LoadedTable: ...
     def ensure(self, table: TableName, shape: TableShape, options: TableOptions) -> LoadedTable: ...
+    def set_property(self, table: TableName, name: str, value: str | None) -> None: ...
     def plan(self, table: TableName, columns: Sequence[Column], options: TableOptions) -> SchemaChange: ...
     def plan_layout(self, table: TableName, options: TableOptions) -> LayoutChange: ...
 
@@ -74,6 +78,14 @@ class RunningTable:
     rows: int = 0
     deletes: int = 0
     dropped: int = 0
+    load: LoadProgress | None = None
+    """How far its first load is; None if there is none under way."""
+    trouble: FrazilError | None = None
+    """Why it is held up."""
+    files: tuple[int, int] | None = None
+    """Data and delete files it holds."""
+    snapshots: int | None = None
+    """How many lie on its ancestry."""
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     @property
@@ -145,12 +157,26 @@ class RunningTable:
         with self._lock:
             self.progress = self.progress.handed_over(frontier)
 
+    def show(self, head: TableHead) -> None:
+        """What the table holds, whoever wrote it."""
+        facts = head.ancestry[0].summary if head.ancestry else {}
+        self.files = int(facts.get("total-data-files", 0)), int(facts.get("total-delete-files", 0))
+        self.snapshots = len(head.ancestry)
+
+    def holds_more(self, plan: CommitPlan) -> None:
+        """What a commit has added and taken away."""
+        if self.files is not None and self.snapshots is not None:
+            data, deletes = self.files
+            deletes += len(plan.delete_files) - len(plan.removed_deletes)
+            self.files, self.snapshots = (data + len(plan.data_files), deletes), self.snapshots + 1
+
     def landed(self, entry: LedgerEntry, snapshot_id: int | None, at: datetime) -> None:
         """The oldest epoch in flight is published."""
         with self._lock:
             self.progress = self.progress.landed(entry.resolved)
             self.snapshot_id, self.published_at = snapshot_id, at
-            self.state = TableState.STEADY_STATE
+            self.state = TableState.STEADY_STATE if self.load is None else TableState.INITIAL_SYNC
+            self.trouble = None
             self.epochs += 1
             self.rows += entry.rows
             self.deletes += entry.deletes

@@ -109,14 +109,14 @@ def open_catalog(spark: SparkSession, settings: CatalogSettings) -> Catalog:
     """
     settings = settle(settings)
     properties = iceberg_properties(settings)
-    key = spark.sparkContext.applicationId, settings.name, json.dumps(properties, sort_keys=True)
-    if key in _open:
-        return _open[key]
-    if settings.tls is not None:
-        install(spark, settings.tls)
     for last in (False, False, True):
         try:
-            _open[key] = Catalog(spark, settings, _java_catalog(spark, settings, properties))
+            key = spark.sparkContext.applicationId, settings.name, json.dumps(properties, sort_keys=True)
+            if (known := _open.get(key)) is not None:
+                return known
+            if settings.tls is not None:
+                install(spark, settings.tls)
+            opened = Catalog(spark, settings, _java_catalog(spark, settings, properties))
             break
         except JAVA_ERRORS as error:
             # Of two that find an empty database, one makes the catalog's tables, and the other is told that they exist.
@@ -125,7 +125,13 @@ def open_catalog(spark: SparkSession, settings: CatalogSettings) -> Catalog:
             failure = failure_of(error, properties)
             jars = [jar.coordinate for jar in jars_of([settings])]
             raise as_error(failure, "open the catalog", settings.endpoint, who=settings.identity, jars=jars) from None
-    return _open[key]
+    _open[key] = opened
+    return opened
+
+
+def forget_catalogs() -> None:
+    """Of a session that is gone. A memory catalog keeps its place: it lives as long as this process."""
+    _open.clear()
 
 
 def catalog_error(catalog: Catalog, error: BaseException, doing: str, table: str | None = None) -> FrazilError:

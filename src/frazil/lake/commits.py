@@ -9,18 +9,21 @@ files without deletes        AppendFiles   the entry                       on th
 deletes added or removed     RowDelta      the entry                       on the snapshot
 no files (heartbeat)         AppendFiles   the entry                       on the snapshot
 forget                       AppendFiles   removed                         removed
+
+What happens on other branches is in `branches`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from frazil.lake.catalogs import Catalog
-from frazil.lake.heads import Base, read_head
+from frazil.lake.heads import MAIN, Base, head_of, parse_head, read_head, read_metadata
 from frazil.lake.live import LiveReader
-from frazil.lake.publish import Publication, publish, publish_many
+from frazil.lake.publish import Publication, publish, publish_many, remove_branch
 from frazil.lake.tables import LoadedTable, parse_table
-from frazil.model.commit import CommitAnswer, CommitPlan, RepairPlan
+from frazil.model.commit import ClearPlan, CommitAnswer, CommitPlan, RepairPlan
 from frazil.model.files import Kind
 from frazil.model.ledger import TableHead
 from frazil.model.live import LiveFiles
@@ -38,47 +41,75 @@ class IcebergLake:
         """Raises CatalogUnavailable, CatalogRefused, or TableChanged if the table is gone."""
         return read_head(self._catalog, table)
 
+    def heads(self, table: TableName, branch: str) -> tuple[TableHead, TableHead | None]:
+        """Main's head and the branch's, None if there is no such branch, both of one moment. Raises like `head`."""
+        base, metadata = read_metadata(self._catalog, table)
+        main = parse_head(metadata, base)
+        if head_of(metadata, branch) is None:
+            return main, None
+        return main, parse_head(metadata, replace(base, branch=branch), branch)
+
     def commit(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
         """Lands on exactly this head or not at all; never retries by itself."""
-        if not isinstance(head.base, Base):
-            raise TypeError(f"the head of {table} was not read from this lake")
+        return self.land(base_of(table, head, MAIN), head, plan, publication_of(plan))
+
+    def land(self, base: Base, head: TableHead, plan: CommitPlan, publication: Publication) -> CommitAnswer:
+        """As `commit`, for a plan whose publication is special; what is known of the head's files is kept up."""
 
         def on_landed(snapshot_id: int, sequence_number: int) -> None:
             self._live.committed(head, plan, snapshot_id, sequence_number)
 
-        return publish(self._catalog, head.base, publication_of(plan), on_landed)
+        return publish(self._catalog, base, publication, on_landed)
 
     def commit_many(self, commits: Sequence[tuple[TableName, TableHead, CommitPlan]]) -> tuple[CommitAnswer, ...]:
         """Several tables in one request, each on exactly its head; never retries by itself. Only for a catalog that
         declares it."""
-        publications = []
-        for table, head, plan in commits:
-            if not isinstance(head.base, Base):
-                raise TypeError(f"the head of {table} was not read from this lake")
-            publications.append((head.base, publication_of(plan)))
+        return self.land_many(
+            [(base_of(table, head, MAIN), head, plan, publication_of(plan)) for table, head, plan in commits]
+        )
+
+    def land_many(self, commits: Sequence[tuple[Base, TableHead, CommitPlan, Publication]]) -> tuple[CommitAnswer, ...]:
+        """As `land`, for several tables in one request."""
+        publications = [(base, publication) for base, _, _, publication in commits]
 
         def on_landed(place: int, snapshot_id: int, sequence_number: int) -> None:
-            _, head, plan = commits[place]
+            _, head, plan, _ = commits[place]
             self._live.committed(head, plan, snapshot_id, sequence_number)
 
         return publish_many(self._catalog, publications, on_landed)
 
     def repair(self, table: TableName, head: TableHead, plan: RepairPlan) -> CommitAnswer:
         """As `commit`, for a snapshot that is no epoch."""
-        if not isinstance(head.base, Base):
-            raise TypeError(f"the head of {table} was not read from this lake")
-        return publish(self._catalog, head.base, repair_of(plan))
+        return publish(self._catalog, base_of(table, head, MAIN), repair_of(plan))
+
+    def clear(self, table: TableName, head: TableHead, branch: str, plan: ClearPlan) -> CommitAnswer:
+        """Deletes every row on the branch, which begins at main if it is not there yet. Lands if neither of the two has
+        moved since the head of main was read, or not at all; never retries by itself."""
+        base = replace(base_of(table, head, MAIN), branch=branch)
+        return publish(self._catalog, base, Publication(clears=True, summary=plan.summary, unmoved=(MAIN,)))
+
+    def remove_branch(self, table: TableName, head: TableHead, branch: str) -> CommitAnswer:
+        """Lands if neither the branch nor main has moved since the branch's head was read, or not at all; never retries
+        by itself."""
+        return remove_branch(self._catalog, base_of(table, head, branch), unmoved=(MAIN,))
 
     def loaded(self, table: TableName, head: TableHead) -> LoadedTable:
         """The table's schema, specs and version at exactly this head; nothing is read. Raises ConfigError."""
-        if not isinstance(head.base, Base):
-            raise TypeError(f"the head of {table} was not read from this lake")
-        return parse_table(table, head.base.document, head.base.storage)
+        base = base_of(table, head)
+        return parse_table(table, base.document, base.storage)
 
     def live(self, table: TableName, head: TableHead, bounds_of: Sequence[int] = ()) -> LiveFiles:
         """The data files and deletes of exactly this head. What did not change since the last call, or was committed
         by this lake, is not read again. Raises CatalogUnavailable or CatalogRefused."""
         return self._live.live(table, head, bounds_of)
+
+
+def base_of(table: TableName, head: TableHead, branch: str | None = None) -> Base:
+    """What a commit on this head is made with. Raises TypeError for a head of somebody else, or of another branch:
+    there the commit would land."""
+    if not isinstance(head.base, Base) or branch not in (None, head.base.branch):
+        raise TypeError(f"the head of {table} was not read from this lake")
+    return head.base
 
 
 def repair_of(plan: RepairPlan) -> Publication:

@@ -21,8 +21,8 @@ from pyspark.errors.exceptions.captured import CapturedException
 from frazil.errors import CatalogRefused, CatalogUnavailable, ConfigError, FrazilError, TableChanged
 from frazil.model.commit import CommitAnswer, Conflicted, Refused, Unknown
 
-# PySpark turns some Java exceptions into its own; a connection that breaks shows as any of the others.
-JAVA_ERRORS = (Py4JError, CapturedException, ConnectionError)
+# PySpark turns some Java exceptions into its own; a connection that breaks, or cannot be made, shows as the others.
+JAVA_ERRORS = (Py4JError, CapturedException, OSError)
 
 _EXCEPTIONS = "org.apache.iceberg.exceptions."
 COMMIT_FAILED = _EXCEPTIONS + "CommitFailedException"
@@ -38,6 +38,10 @@ NO_BUCKET = "software.amazon.awssdk.services.s3.model.NoSuchBucketException"
 NO_JSON = "org.apache.iceberg.shaded.com.fasterxml.jackson.core.JsonProcessingException"
 _MISSING_CLASS = ("java.lang.NoClassDefFoundError", "java.lang.ClassNotFoundException")
 LOST_JVM = "lost connection to the JVM"
+_RESTART_JVM = (
+    "Spark's Java process ended or hung, and must be started again; if it lacked memory, raise spark.jvm_memory"
+)
+_CALLING, _TRACE = "An error occurred while calling", "Trace:"
 
 _REFUSALS = {
     NO_SUCH_TABLE: "the table is gone: restore it, or use `frazil resync` to load it anew",
@@ -182,8 +186,15 @@ def failure_of(error: BaseException, properties: Mapping[str, str] | None = None
                 return Failure((LOST_JVM,), (), "the JVM ended while it was asked about an exception")
         case Py4JNetworkError() | OSError():
             return Failure((LOST_JVM,), (), masked(str(error), secrets) or "no answer")
+        case Py4JError() if _has_no_answer(error):
+            return Failure((LOST_JVM,), (), masked(str(error), secrets))
         case _:
             return Failure((type(error).__name__,), (), masked(str(error), secrets))
+
+
+def _has_no_answer(error: Py4JError) -> bool:
+    """Py4J says so, and nothing else, of a call whose connection broke; of what Java threw it gives the trace."""
+    return type(error) is Py4JError and str(error).startswith(_CALLING) and _TRACE not in str(error)
 
 
 def commit_answer(failure: Failure) -> CommitAnswer:
@@ -213,6 +224,8 @@ def as_error(
     what = doing if table is None else f"{doing} {table}"
     message = f"cannot {what} at {endpoint}{f' as {who}' if who else ''}: {failure}"
     facts = {"endpoint": endpoint, "table": table, "java": failure.name, "identity": who}
+    if failure.is_a(LOST_JVM):
+        return CatalogUnavailable(message, hint=_RESTART_JVM, **facts)
     if failure.is_a(NO_SUCH_TABLE):
         return TableChanged(message, hint=f"the table {table} does not exist (any more): restore it or resync", **facts)
     if failure.has(*_MISSING_CLASS):

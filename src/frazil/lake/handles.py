@@ -99,9 +99,16 @@ def text(builder: Any) -> str:
 def made_once(catalog: Catalog, name: str, make: Callable[[Handles], Any]) -> Any:
     """What `make` composes, once per session and name."""
     key = catalog.spark.sparkContext.applicationId, name
-    if key not in _made:
-        _made[key] = make(Handles(catalog) if name == _HANDLES else made_once(catalog, _HANDLES, _itself))
-    return _made[key]
+    found = _made.get(key)
+    if found is None:
+        found = make(Handles(catalog) if name == _HANDLES else made_once(catalog, _HANDLES, _itself))
+        _made[key] = found
+    return found
+
+
+def forget_handles() -> None:
+    """Of a session that is gone."""
+    _made.clear()
 
 
 def handles_of(catalog: Catalog) -> Handles:

@@ -34,6 +34,7 @@ class Adder:
 
 
 APPEND_FILE = Adder("AppendFiles", "appendFile", "DataFile")
+OVERWRITE_FILE = Adder("OverwriteFiles", "addFile", "DataFile")
 ADD_ROWS = Adder("RowDelta", "addRows", "DataFile")
 ADD_DELETES = Adder("RowDelta", "addDeletes", "DeleteFile")
 REMOVE_DELETES = Adder("RowDelta", "removeDeletes", "DeleteFile")

@@ -1,6 +1,6 @@
 """A table at one moment, from its metadata.
 
-loadTable --> TableMetadataParser.toJson (few crossings) --> parse_head: ancestry of main, properties, uuid
+loadTable --> TableMetadataParser.toJson (few crossings) --> parse_head: ancestry of a branch, properties, uuid
                                                                 `-- base: the Java handles a commit is made with
 """
 
@@ -27,13 +27,20 @@ _NO_SNAPSHOT = -1
 class Base:
     """Handles to exactly one state of a table: its Java identifier, the Java Table, and the TableMetadata it had when
     it was read; `document` is that metadata as the specification's JSON. `storage` are the properties of the table's
-    file system by Iceberg's names, with credentials as fresh as the head; empty if the table is local."""
+    file system by Iceberg's names, with credentials as fresh as the head; empty if the table is local. What is
+    committed with it lands on `branch`."""
 
     identifier: Any
     table: Any
     metadata: Any
     document: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     storage: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    branch: str = MAIN
+
+    @property
+    def parent_id(self) -> int | None:
+        """The snapshot that the next one on the branch follows. A branch that is not there yet begins at main."""
+        return head_of(self.document, self.branch) or head_of(self.document, MAIN)
 
 
 def read_head(catalog: Catalog, table: TableName) -> TableHead:
@@ -60,12 +67,12 @@ def read_metadata(catalog: Catalog, table: TableName) -> tuple[Base, Mapping[str
     return Base(identifier, java_table, metadata, document, storage), document
 
 
-def parse_head(metadata: Mapping[str, Any], base: Base | None = None) -> TableHead:
+def parse_head(metadata: Mapping[str, Any], base: Base | None = None, branch: str = MAIN) -> TableHead:
     """Pure: `metadata` is a metadata file's JSON."""
     by_id = {snapshot["snapshot-id"]: _facts(snapshot) for snapshot in metadata.get("snapshots", ())}
     ancestry = []
     seen = set()
-    snapshot_id = _main(metadata)
+    snapshot_id = head_of(metadata, branch)
     while snapshot_id in by_id:
         if snapshot_id in seen:
             raise CatalogRefused(
@@ -92,9 +99,13 @@ def _to_json(handles: Handles) -> Any:
     return handles.in_java(handles.static(handles.iceberg("TableMetadataParser"), "toJson", string, metadata))
 
 
-def _main(metadata: Mapping[str, Any]) -> int | None:
-    reference = metadata.get("refs", {}).get(MAIN)
-    current = metadata.get("current-snapshot-id") if reference is None else reference["snapshot-id"]
+def head_of(metadata: Mapping[str, Any], branch: str = MAIN) -> int | None:
+    """The newest snapshot of a branch; None if there is no such branch, or nothing on main yet."""
+    reference = metadata.get("refs", {}).get(branch)
+    if reference is None:
+        current = metadata.get("current-snapshot-id") if branch == MAIN else None
+    else:
+        current = reference["snapshot-id"]
     return None if current in (None, _NO_SNAPSHOT) else int(current)
 
 

@@ -4,6 +4,8 @@ ancestry of main   s9 -> s8 (shop, R=7) -> s7 (foreign) -> s6 (shop, R=5) -> exp
 published("shop")        R=7, s8, when                     R=5, s6, when
 retained("shop")         R=7, s8                           R=5, s6                                     R=2, s2
 as_of(R=6)                                                 R=5, s6
+
+A table that was loaded anew on a branch shows what main showed: the epochs before, then the adoption of the branch.
 """
 
 from __future__ import annotations
@@ -82,6 +84,9 @@ def _own(snapshots: Iterable[SnapshotFacts], job: JobId) -> tuple[PublishedEpoch
 def _all(snapshots: Iterable[SnapshotFacts]) -> tuple[PublishedEpoch, ...]:
     found = []
     for snapshot in snapshots:
+        if snapshot.branch is not None:
+            # A step of a load on a branch: main showed only what came of them all.
+            continue
         entry = LedgerEntry.from_summary(
             snapshot.summary, snapshot_id=snapshot.snapshot_id, sequence_number=snapshot.sequence_number
         )

@@ -1,9 +1,10 @@
-"""The one road by which anything of ours reaches a table's main branch.
+"""The one road by which anything of ours reaches a table.
 
     Base (Table, TableMetadata as read)
       --> newTransaction --its start is another metadata?--> Conflicted, nothing sent
-      --> stage the snapshot: AppendFiles, or RowDelta if deletes are added or removed
-      --> stage properties, stage the tag on the staged snapshot
+      --> stage the snapshot: AppendFiles, RowDelta if deletes are added or removed, OverwriteFiles of a partition
+          on main or on the base's branch; DeleteFiles of all there is, to begin a load on a branch
+      --> stage properties, stage the tag on the staged snapshot, let main be what the branch is
       --> sent (`rest.send`), exactly once --> Accepted | Conflicted | Refused | Unknown
 
 iceberg-java's own commit would retry: after a commit that landed and was answered with a conflict it applies the change
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from frazil.lake.catalogs import Catalog, CatalogType, iceberg_properties
@@ -24,17 +26,20 @@ from frazil.lake.handover import (
     ADD_DELETES,
     ADD_ROWS,
     APPEND_FILE,
+    OVERWRITE_FILE,
     REMOVE_DELETES,
+    Adder,
     hand_over,
     java_list,
     set_summary,
 )
-from frazil.lake.heads import Base
-from frazil.lake.rest import StagedCommit, send, send_many
+from frazil.lake.heads import MAIN, Base, head_of
+from frazil.lake.rest import StagedCommit, can_assert, send, send_many
 from frazil.lake.table_storage import is_local
 from frazil.model.commit import Accepted, CommitAnswer, Conflicted, Refused
 
 _NO_PROPERTIES: Mapping[str, str] = {}
+_OTHER_ICEBERG = "let Frazil start the Spark session itself, or start it with the Iceberg jar that Frazil brings"
 _UNACCEPTABLE = ("java.lang.IllegalArgumentException", "java.lang.UnsupportedOperationException")
 
 
@@ -43,7 +48,10 @@ class Publication:
     """One snapshot and what travels with it.
 
     `properties` gets the snapshot's id and sequence number, which are known only once it is staged. Files are in the
-    form of iceberg-java's ContentFileParser. `must_exist` are data files that the deletes point into.
+    form of iceberg-java's ContentFileParser. `must_exist` are data files that the deletes point into. `replaced` is a
+    column and a value: the files of that partition make room for these data files. `clears` if the snapshot deletes
+    every row. `adopted` if main becomes the branch's new snapshot and the branch is removed. `unmoved` are branches
+    that must still be where the base has them, though the commit does not touch them.
     """
 
     data_files: Sequence[Mapping[str, Any]] = ()
@@ -55,6 +63,10 @@ class Publication:
     removed_properties: Sequence[str] = ()
     tag: str | None = None
     removed_tag: str | None = None
+    replaced: tuple[str, str] | None = None
+    clears: bool = False
+    adopted: bool = False
+    unmoved: Sequence[str] = ()
 
     @property
     def is_delta(self) -> bool:
@@ -69,15 +81,35 @@ def publish(
 ) -> CommitAnswer:
     """Lands on exactly this base or not at all; never retries. `on_landed` is told the id and sequence number of an
     accepted snapshot."""
-    staged = _staged(catalog, base, publication)
+    staged = _staged(catalog, base, partial(_stage, catalog, base, publication=publication), publication.unmoved)
+    answer = _sent(catalog, staged)
+    if isinstance(answer, Accepted) and isinstance(staged, StagedCommit) and on_landed is not None:
+        on_landed(staged.snapshot_id, staged.sequence_number)
+    return answer
+
+
+def remove_branch(catalog: Catalog, base: Base, unmoved: Sequence[str] = ()) -> CommitAnswer:
+    """Removes the base's branch, if it is still where the base has it; never retries. What was only on it is left to
+    expiry."""
+
+    def stage(transaction: Any) -> tuple[int, int]:
+        transaction.manageSnapshots().removeBranch(base.branch).commit()
+        return base.parent_id or 0, 0
+
+    # iceberg-java asserts nothing of a branch that is removed.
+    return _sent(catalog, _staged(catalog, base, stage, (base.branch, *unmoved)))
+
+
+def _sent(catalog: Catalog, staged: StagedCommit | CommitAnswer) -> CommitAnswer:
     if not isinstance(staged, StagedCommit):
         return staged
+    if not can_assert(catalog, staged):
+        reason = "this session's Iceberg cannot tell the catalog which branches must not have moved"
+        return Refused(reason, _OTHER_ICEBERG)
     try:
         send(catalog, staged)
     except Exception as error:  # whatever it is, the request may have been sent
         return commit_answer(failure_of(error, iceberg_properties(catalog.settings)))
-    if on_landed is not None:
-        on_landed(staged.snapshot_id, staged.sequence_number)
     return Accepted(staged.snapshot_id)
 
 
@@ -93,7 +125,10 @@ def publish_many(
     place, the id and the sequence number of each accepted snapshot. Only for catalogs that declare it
     (`rest.declares_transactions`).
     """
-    staged = [_staged(catalog, base, publication) for base, publication in publications]
+    staged = [
+        _staged(catalog, base, partial(_stage, catalog, base, publication=publication), publication.unmoved)
+        for base, publication in publications
+    ]
     ready = [commit for commit in staged if isinstance(commit, StagedCommit)]
     if len(ready) < len(staged):
         not_sent = Conflicted("nothing was sent: another table of the same commit cannot be published")
@@ -108,20 +143,23 @@ def publish_many(
     return tuple(Accepted(commit.snapshot_id) for commit in ready)
 
 
-def _staged(catalog: Catalog, base: Base, publication: Publication) -> StagedCommit | CommitAnswer:
+def _staged(
+    catalog: Catalog, base: Base, stage: Callable[[Any], tuple[int, int]], unmoved: Sequence[str]
+) -> StagedCommit | CommitAnswer:
     """Everything but the commit itself, or the answer if it cannot be made. Nothing is sent."""
     try:
         transaction = base.table.newTransaction()
         start = transaction.startMetadata()
         if not start.equals(base.metadata) or _was_recreated(catalog, base):
             return Conflicted("the table has changed since its head was read")
-        snapshot_id, sequence_number = _stage(catalog, base, transaction, publication)
+        snapshot_id, sequence_number = stage(transaction)
         operations, metadata = transaction.underlyingOps(), transaction.currentMetadata()
     except JAVA_ERRORS as error:
         failure = failure_of(error, iceberg_properties(catalog.settings))
         # Nothing was sent yet, so iceberg-java's own no is a proof.
         return Refused(str(failure)) if failure.is_a(*_UNACCEPTABLE) else commit_answer(failure)
-    return StagedCommit(base.identifier, operations, start, metadata, snapshot_id, sequence_number)
+    held = {branch: head_of(base.document, branch) for branch in unmoved}
+    return StagedCommit(base.identifier, operations, start, metadata, snapshot_id, sequence_number, held)
 
 
 def _was_recreated(catalog: Catalog, base: Base) -> bool:
@@ -135,21 +173,24 @@ def _was_recreated(catalog: Catalog, base: Base) -> bool:
 
 def _stage(catalog: Catalog, base: Base, transaction: Any, publication: Publication) -> tuple[int, int]:
     specs = base.metadata.specsById()
-    operation = transaction.newRowDelta() if publication.is_delta else transaction.newAppend()
+    if base.branch != MAIN:
+        _branch_off(base, transaction)
+    operation, add_rows = _operation(catalog, transaction, publication)
+    if base.branch != MAIN:
+        operation.toBranch(base.branch)
     if is_local(base.metadata.location()):
         # Waiting for a pool polls every 10 ms, which is longer than a local manifest takes.
         operation.scanManifestsWith(made_once(catalog, "direct executor", lambda _: _direct_executor(catalog)))
     if publication.is_delta:
         _guard(catalog, base, operation, publication)
         hand_over(catalog, REMOVE_DELETES, operation, publication.removed_deletes, specs)
-    hand_over(catalog, ADD_ROWS if publication.is_delta else APPEND_FILE, operation, publication.data_files, specs)
+    hand_over(catalog, add_rows, operation, publication.data_files, specs)
     hand_over(catalog, ADD_DELETES, operation, publication.delete_files, specs)
     set_summary(catalog, operation, publication.summary)
     operation.commit()
-    table = transaction.table()
-    snapshot = table.currentSnapshot()
-    snapshot_id: int = snapshot.snapshotId()
-    sequence_number: int = snapshot.sequenceNumber()
+    staged = transaction.currentMetadata()
+    snapshot_id: int = staged.ref(base.branch).snapshotId()
+    sequence_number: int = staged.snapshot(snapshot_id).sequenceNumber()
     properties = publication.properties(snapshot_id, sequence_number)
     if properties or publication.removed_properties:
         update = transaction.updateProperties()
@@ -158,15 +199,38 @@ def _stage(catalog: Catalog, base: Base, transaction: Any, publication: Publicat
         for key in publication.removed_properties:
             update.remove(key)
         update.commit()
-    _stage_tag(transaction, table, snapshot_id, publication)
+    _stage_tag(transaction, transaction.table(), snapshot_id, publication)
+    if publication.adopted:
+        transaction.manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
+        transaction.manageSnapshots().removeBranch(base.branch).commit()
     return snapshot_id, sequence_number
+
+
+def _branch_off(base: Base, transaction: Any) -> None:
+    """A branch that is made here begins at main. Left to the operation, it would begin there too, but its summaries
+    would count the table's totals from nothing, and then not at all."""
+    if head_of(base.document, base.branch) is None and base.parent_id is not None:
+        transaction.manageSnapshots().createBranch(base.branch, base.parent_id).commit()
+
+
+def _operation(catalog: Catalog, transaction: Any, publication: Publication) -> tuple[Any, Adder]:
+    """The operation that makes the snapshot, and how it takes data files."""
+    if publication.clears:
+        # Deletes go with the rows they delete; sequence numbers and row ids of what is left for time travel stay.
+        everything = catalog.iceberg.expressions.Expressions.alwaysTrue()
+        return transaction.newDelete().deleteFromRowFilter(everything), APPEND_FILE
+    if publication.replaced is not None:
+        where = catalog.iceberg.expressions.Expressions.equal(*publication.replaced)
+        return transaction.newOverwrite().overwriteByRowFilter(where), OVERWRITE_FILE
+    if publication.is_delta:
+        return transaction.newRowDelta(), ADD_ROWS
+    return transaction.newAppend(), APPEND_FILE
 
 
 def _guard(catalog: Catalog, base: Base, operation: Any, publication: Publication) -> None:
     """The commit is conditional on the base anyway; should that ever fail, deletes must not meet other files."""
-    current = base.metadata.currentSnapshot()
-    if current is not None:
-        operation.validateFromSnapshot(current.snapshotId())
+    if base.parent_id is not None:
+        operation.validateFromSnapshot(base.parent_id)
     if publication.must_exist:
         operation.validateDataFilesExist(java_list(catalog, publication.must_exist))
         operation.validateDeletedFiles()

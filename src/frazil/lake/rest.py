@@ -3,6 +3,7 @@
     start, staged --requirements--> assert-table-uuid, assert-ref-snapshot-id           what iceberg-java derives
                                     + assert-current-schema-id, assert-default-spec-id,
                                       assert-default-sort-order-id                      what our files were written for
+                                    + assert-ref-snapshot-id of further branches        what must not have moved either
          one table     --> POST .../namespaces/{ns}/tables/{table}   through the table's own client
          several       --> POST .../transactions/commit              RESTCatalog.commitTransaction
     GET /v1/config     --> the server's own list of endpoints
@@ -17,8 +18,8 @@ and then iceberg-java's own commit is used.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -43,6 +44,8 @@ class StagedCommit:
     metadata: Any
     snapshot_id: int
     sequence_number: int
+    unmoved: Mapping[str, int | None] = field(default_factory=dict)
+    """Branches, by the snapshot that each must still be at, beside those that the commit itself moves."""
 
 
 def send(catalog: Catalog, staged: StagedCommit) -> None:
@@ -56,6 +59,13 @@ def send(catalog: Catalog, staged: StagedCommit) -> None:
     request = iceberg.rest.requests.UpdateTableRequest(requirements(catalog, staged), staged.metadata.changes())
     answer = handles_of(catalog).iceberg("rest.responses.LoadTableResponse")
     client.post(path, request, answer, headers, iceberg.rest.ErrorHandlers.tableCommitHandler())
+
+
+def can_assert(catalog: Catalog, staged: StagedCommit) -> bool:
+    """Whether everything that must hold reaches the server. Every other catalog compares the whole metadata."""
+    if not staged.unmoved or not catalog.settings.type.speaks_rest:
+        return True
+    return _table_fields(catalog, staged.operations) is not None
 
 
 def send_many(catalog: Catalog, commits: Sequence[StagedCommit]) -> None:
@@ -77,6 +87,9 @@ def requirements(catalog: Catalog, staged: StagedCommit) -> Any:
         ("AssertDefaultSortOrderID", staged.start.defaultSortOrderId()),
     ):
         whole.add(made_once(catalog, name, partial(_requirement, catalog, name))(value))
+    for branch, snapshot_id in staged.unmoved.items():
+        name = "AssertRefSnapshotID"
+        whole.add(made_once(catalog, name, partial(_requirement, catalog, name))(branch, snapshot_id))
     return whole
 
 

@@ -15,7 +15,9 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -28,9 +30,10 @@ from frazil.lake.java import find_java, launcher_home
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 DEFAULT_MASTER = "local[*]"
-DEFAULT_DRIVER_MEMORY = "2g"
+DEFAULT_JVM_MEMORY = "2g"
 WARM_START = "frazil.lake.warm_start"
 _LOOPBACK = "127.0.0.1"
+_LOCAL_DIRECTORIES = "SPARK_LOCAL_DIRS"
 _CLASS_OF = {
     ICEBERG: "org.apache.iceberg.CatalogUtil",
     AWS: "software.amazon.awssdk.services.s3.S3Client",
@@ -49,7 +52,7 @@ def open_session(
     master: str | None = None,
     extra: Mapping[str, str] | None = None,
     *,
-    driver_memory: str | None = None,
+    jvm_memory: str | None = None,
     active: SparkSession | None = None,
     jars: Sequence[Jar] = (),
 ) -> SparkSession:
@@ -64,7 +67,7 @@ def open_session(
     if running is not None or SparkContext._active_spark_context is not None:
         session = running or SparkSession.builder.getOrCreate()
         return _add_to(session, settled)
-    conf = {**session_conf(master or DEFAULT_MASTER, settled, driver_memory, jars), **(extra or {})}
+    conf = {**session_conf(master or DEFAULT_MASTER, settled, jvm_memory, jars), **(extra or {})}
     if is_local(conf["spark.master"]):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     os.environ["JAVA_HOME"] = str(launcher_home(find_java()))
@@ -72,13 +75,15 @@ def open_session(
     builder = SparkSession.builder.appName(app_name)
     for key, value in conf.items():
         builder = builder.config(key, value)
-    return _add_to(builder.getOrCreate(), settled)
+    with _local_directory_told(conf["spark.master"]):
+        session = builder.getOrCreate()
+    return _add_to(session, settled)
 
 
 def session_conf(
     master: str,
     catalogs: Sequence[CatalogSettings] = (),
-    driver_memory: str | None = None,
+    jvm_memory: str | None = None,
     jars: Sequence[Jar] = (),
 ) -> dict[str, str]:
     """Spark's settings for a new session. The jars that the catalogs need are downloaded if they are not in the cache.
@@ -97,6 +102,7 @@ def session_conf(
         # A task holds a batch on both sides of the socket; of parcels of changes, few rows make a large one.
         "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
         "spark.sql.catalogImplementation": "in-memory",
+        # Where Spark would put tables of its own; we make none, but it creates the directory.
         "spark.sql.warehouse.dir": _scratch_directory(),
         "spark.ui.enabled": "false",
         "spark.redaction.regex": _SECRETS,
@@ -107,13 +113,13 @@ def session_conf(
         conf |= {
             "spark.driver.host": _LOOPBACK,
             "spark.driver.bindAddress": _LOOPBACK,
-            "spark.driver.memory": driver_memory or DEFAULT_DRIVER_MEMORY,
+            "spark.driver.memory": jvm_memory or DEFAULT_JVM_MEMORY,
             "spark.executor.extraJavaOptions": logging,
             # Executors elsewhere may get this package only with the task, too late for their daemon.
             "spark.python.daemon.module": WARM_START,
         }
-    elif driver_memory:
-        conf["spark.driver.memory"] = driver_memory
+    elif jvm_memory:
+        conf["spark.driver.memory"] = jvm_memory
     return conf
 
 
@@ -144,8 +150,34 @@ def _has(session: SparkSession, name: str) -> bool:
     return True
 
 
+def clear_local_directory() -> None:
+    """Removes what a JVM that was killed left of its shuffles and spills, if it kept them where we told it to."""
+    directory = Path(_local_directory())
+    for left in directory.iterdir() if directory.is_dir() else ():
+        shutil.rmtree(left, ignore_errors=True)
+
+
+@contextmanager
+def _local_directory_told(master: str) -> Iterator[None]:
+    """Java gets it with its environment, and only Java: whatever else this process starts is none of its business."""
+    if not is_local(master) or _LOCAL_DIRECTORIES in os.environ:
+        yield
+        return
+    os.environ[_LOCAL_DIRECTORIES] = _local_directory()
+    try:
+        yield
+    finally:
+        del os.environ[_LOCAL_DIRECTORIES]
+
+
+@cache
+def _local_directory() -> str:
+    """Where Spark keeps what does not fit into memory, one for this process."""
+    return _scratch_directory()
+
+
 def _scratch_directory() -> str:
-    """Where Spark would put tables of its own; we make none, but it creates the directory."""
+    """Goes with this process."""
     directory = tempfile.mkdtemp(prefix="frazil-spark-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return directory

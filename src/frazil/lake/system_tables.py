@@ -1,21 +1,23 @@
 """Frazil's own small tables in the namespace `_frazil`, or `frazil_system` where names begin with a letter: made on
-first use, rows appended in one commit on one head.
+first use, rows appended or replaced in one commit on one head.
 
-SystemTable.head() --> exists? no: create --> TableHead
-SystemTable.append(head, rows) --> Parquet through the table's own FileIO --> Publication --> CommitAnswer
+SystemTable.head() --> there? no: create --> TableHead
+SystemTable.append(head, rows)             --> Parquet through the table's own FileIO --> Publication --> CommitAnswer
+SystemTable.replace(head, partition, rows) --> the same, and all that was in this partition is gone
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from frazil.clock import Clock
-from frazil.errors import StorageUnavailable
+from frazil.errors import CatalogRefused, StorageUnavailable, TableChanged
 from frazil.lake.catalogs import Catalog, catalog_error, iceberg_properties
 from frazil.lake.failures import JAVA_ERRORS, failure_of
 from frazil.lake.heads import Base, read_head
@@ -26,6 +28,7 @@ from frazil.model.columns import Column, TableShape, Type
 from frazil.model.commit import CommitAnswer
 from frazil.model.ledger import TableHead
 from frazil.model.names import PLAIN_SYSTEM_NAMESPACE, SYSTEM_NAMESPACE, TableName
+from frazil.model.partitions import parse_partition
 from frazil.model.write import DeleteMode, TableOptions
 
 _OPTIONS = TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
@@ -41,13 +44,25 @@ def system_shape(columns: Mapping[str, Type], key: tuple[str, ...]) -> TableShap
 
 
 class SystemTable:
-    """One of them, in one catalog."""
+    """One of them, in one catalog. `partition_by` names a column of text whose values are replaced as a whole."""
 
-    def __init__(self, catalog: Catalog, name: str, shape: TableShape, clock: Clock) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        name: str,
+        shape: TableShape,
+        clock: Clock,
+        *,
+        partition_by: str | None = None,
+        properties: Mapping[str, str] = _NOTHING,
+    ) -> None:
         self._name = name
         self._catalog = catalog
         self._shape = shape
         self._clock = clock
+        self._partition_by = partition_by
+        partition = () if partition_by is None else (parse_partition(partition_by),)
+        self._options = replace(_OPTIONS, partition=partition, properties=properties)
 
     @property
     def name(self) -> TableName:
@@ -59,8 +74,12 @@ class SystemTable:
 
     def head(self) -> TableHead:
         """The table as it is now, made if it was not there. Raises CatalogUnavailable or CatalogRefused."""
-        if not self.exists():
-            Tables(self._catalog).create(self.name, self._shape, _OPTIONS)
+        try:
+            return read_head(self._catalog, self.name)
+        except (TableChanged, CatalogRefused):
+            if self.exists():
+                raise
+        Tables(self._catalog).create(self.name, self._shape, self._options)
         return read_head(self._catalog, self.name)
 
     def append(
@@ -72,22 +91,44 @@ class SystemTable:
     ) -> CommitAnswer:
         """Lands on exactly this head or not at all. Raises StorageUnavailable if the rows cannot be written, before
         anything is sent."""
-        if not isinstance(head.base, Base):
-            raise TypeError("`head` must be what head() gave")
-        path, size = self._write(head.base, rows)
-        file = {
-            "spec-id": 0,
+        files = [self._file(_base_of(head), rows)]
+        publication = Publication(
+            data_files=files, summary=summary, properties=lambda snapshot_id, sequence_number: properties
+        )
+        return publish(self._catalog, _base_of(head), publication)
+
+    def replace(
+        self, head: TableHead, value: str, rows: Sequence[Mapping[str, object]], summary: Mapping[str, str]
+    ) -> CommitAnswer:
+        """These rows instead of all whose partition has this value; the others stay. Lands and raises like `append`."""
+        if self._partition_by is None:
+            raise TypeError(f"{self._name} is not partitioned: nothing of it can be replaced")
+        files = [self._file(_base_of(head), rows, value)] if rows else []
+        publication = Publication(data_files=files, replaced=(self._partition_by, value), summary=summary)
+        return publish(self._catalog, _base_of(head), publication)
+
+    def expire_snapshots(self) -> None:
+        """Removes those that the table's properties allow to go, with the files that nothing else refers to. Raises
+        CatalogUnavailable or CatalogRefused."""
+        try:
+            self._catalog.java.loadTable(self._catalog.identifier(self.name)).expireSnapshots().commit()
+        except JAVA_ERRORS as error:
+            raise catalog_error(self._catalog, error, "expire snapshots of the table", self.name.text) from None
+
+    def _file(self, base: Base, rows: Sequence[Mapping[str, object]], partition: str | None = None) -> dict[str, Any]:
+        """Writes the rows, and gives their manifest entry. A table that is not cut (any more) takes no partition."""
+        path, size = self._write(base, rows)
+        spec_id = base.document["default-spec-id"]
+        (spec,) = [spec for spec in base.document["partition-specs"] if spec["spec-id"] == spec_id]
+        return {
+            "spec-id": spec_id,
             "content": "data",
             "file-path": path,
             "file-format": "parquet",
-            "partition": [],
+            "partition": [partition for _ in spec["fields"]],
             "file-size-in-bytes": size,
             "record-count": len(rows),
         }
-        publication = Publication(
-            data_files=(file,), summary=summary, properties=lambda snapshot_id, sequence_number: properties
-        )
-        return publish(self._catalog, head.base, publication)
 
     def _write(self, base: Base, rows: Sequence[Mapping[str, object]]) -> tuple[str, int]:
         """Through the table's own FileIO, so that it lands wherever the catalog keeps its tables."""
@@ -113,21 +154,33 @@ class SystemTable:
 _plain: dict[tuple[str, str], bool] = {}
 
 
+def forget_namespaces() -> None:
+    """What catalogs answered in a session that is gone."""
+    _plain.clear()
+
+
+def _base_of(head: TableHead) -> Base:
+    if not isinstance(head.base, Base):
+        raise TypeError("`head` must be what head() gave")
+    return head.base
+
+
 def _namespace(catalog: Catalog) -> str:
     """Where the catalog takes our tables. One that speaks REST is asked once whether it takes the name at all."""
     settings = catalog.settings
     if not settings.type.speaks_rest:
         return SYSTEM_NAMESPACE
-    key = catalog.spark.sparkContext.applicationId, settings.endpoint
-    if key not in _plain:
-        try:
+    try:
+        key = catalog.spark.sparkContext.applicationId, settings.endpoint
+        plain = _plain.get(key)
+        if plain is None:
             catalog.java.namespaceExists(catalog.namespace((SYSTEM_NAMESPACE,)))
-            _plain[key] = False
-        except JAVA_ERRORS as error:
-            if not failure_of(error, iceberg_properties(settings)).is_a(_MALFORMED):
-                raise catalog_error(catalog, error, "look for the namespace", SYSTEM_NAMESPACE) from None
-            _plain[key] = True
-    return PLAIN_SYSTEM_NAMESPACE if _plain[key] else SYSTEM_NAMESPACE
+            plain = _plain[key] = False
+    except JAVA_ERRORS as error:
+        if not failure_of(error, iceberg_properties(settings)).is_a(_MALFORMED):
+            raise catalog_error(catalog, error, "look for the namespace", SYSTEM_NAMESPACE) from None
+        plain = _plain[key] = True
+    return PLAIN_SYSTEM_NAMESPACE if plain else SYSTEM_NAMESPACE
 
 
 def _parquet(shape: TableShape, rows: Sequence[Mapping[str, object]], ids: Mapping[str, int]) -> bytes:

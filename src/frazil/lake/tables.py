@@ -225,6 +225,25 @@ class Tables:
             table=table.text,
         )
 
+    def set_property(self, table: TableName, name: str, value: str | None) -> None:
+        """In a commit of its own, if it is another one by now; None removes it. Raises like `evolve`."""
+
+        def stage(transaction: Any) -> None:
+            update = transaction.updateProperties()
+            (update.remove(name) if value is None else update.set(name, value)).commit()
+
+        last: Failure | None = None
+        for _ in range(_EVOLVE_ATTEMPTS + 1):
+            base, metadata = read_metadata(self._catalog, table)
+            if parse_table(table, metadata).properties.get(name) == value:
+                return
+            last = self._once(table, base, stage)
+        raise CatalogUnavailable(
+            f"cannot set {name} of the table {table} at {self._endpoint}: {last or 'it keeps changing'}",
+            hint="another writer may be changing the same table: let it finish, then start again",
+            table=table.text,
+        )
+
     def plan(self, table: TableName, columns: Sequence[Column], options: TableOptions) -> SchemaChange:
         """What `evolve` would do. Raises like it."""
         return planned(table, columns, options, read_metadata(self._catalog, table)[1])

@@ -55,6 +55,11 @@ def install(spark: SparkSession, tls: Tls) -> None:
     known.append(tls)
 
 
+def forget_certificates() -> None:
+    """Of a session that is gone."""
+    _installed.clear()
+
+
 def _key_store(jvm: Any) -> Any:
     store = jvm.java.security.KeyStore.getInstance("PKCS12")
     store.load(None, None)

@@ -11,6 +11,7 @@ ours imports is imported once, before the fork.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import sys
@@ -22,6 +23,8 @@ _VERSION = "pyspark/version.py"
 # Spark puts these on the path beside pyspark's archive: Py4J's sources, and a jar that has held no Python for long.
 _BESIDE = ("py4j-", "spark-core_")
 _PRELOADED = ("pyspark.worker", "frazil.workers.task", "frazil.workers.job", "frazil.sources.cockroachdb.source")
+# What tasks of pipelines over MongoDB import besides; without frazil[mongodb] there are none.
+_PRELOADED_IF_THERE = ("frazil.sources.mongodb.source", "frazil.sources.mongodb.looking")
 
 
 def without_archives(path: Sequence[str]) -> list[str]:
@@ -48,6 +51,9 @@ def main() -> None:
     sys.path_importer_cache.clear()
     for name in _PRELOADED:
         importlib.import_module(name)
+    for name in _PRELOADED_IF_THERE:
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(name)
     # What is loaded by now lives as long as the process: the collection after each task need not look at it.
     gc.collect()
     gc.freeze()

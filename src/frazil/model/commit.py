@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from frazil.model.files import FileClosed, Kind
-from frazil.model.ledger import LedgerEntry
+from frazil.model.ledger import BRANCH_FACT, RESYNC, Fence, LedgerEntry
 from frazil.model.live import LiveDelete
+from frazil.model.names import JobId
 
 _POSITION_FACTS = frozenset(["frazil.batch-id", "frazil.lower", "frazil.resolved", "frazil.notes"])
 
@@ -60,6 +61,32 @@ class RepairPlan:
     def __post_init__(self) -> None:
         if "frazil.job-id" in self.summary:
             raise ValueError("a snapshot with frazil.job-id would be an epoch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearPlan:
+    """One snapshot that deletes every row, on the branch on which the table is then loaded anew: a mark with a fence
+    but without a position."""
+
+    job: JobId
+    fence: Fence
+    incarnation: str
+    config_hash: str = ""
+    source: str = ""
+
+    @property
+    def summary(self) -> dict[str, str]:
+        """What the snapshot's summary is to say."""
+        facts = {
+            "frazil.job-id": self.job.text,
+            "frazil.fence": self.fence.text,
+            "frazil.incarnation": self.incarnation,
+            "frazil.config-hash": self.config_hash,
+            "frazil.operation": RESYNC,
+            "frazil.source": self.source,
+            BRANCH_FACT: self.job.resync_branch,
+        }
+        return {key: value for key, value in facts.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

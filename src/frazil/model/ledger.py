@@ -5,6 +5,9 @@ One commit writes it in three places: the snapshot's summary, the table property
 
     ancestry of main   s9 (compaction) -> s8 (job shop, R=7) -> s7 (foreign) -> s6 (job shop, R=5) ...
                                           ^ newest own entry: the frontier is 7
+
+A table that is loaded anew is loaded on a branch of it: there neither property nor tag is written, and every summary
+also names the branch (`frazil.branch`), so that nobody takes for published what main never showed.
 """
 
 from __future__ import annotations
@@ -17,6 +20,10 @@ from uuid import UUID
 
 from frazil.model.names import JobId
 from frazil.model.position import Position, parse_position
+
+BRANCH_FACT = "frazil.branch"
+RESYNC = "resync"
+"""The operation of a snapshot that deletes every row, so that the table can be loaded anew."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -128,7 +135,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """One snapshot on the ancestry of main."""
+    """One snapshot on the ancestry of main, or of another branch."""
 
     snapshot_id: int
     parent_id: int | None
@@ -136,14 +143,19 @@ class SnapshotFacts:
     timestamp_ms: int
     summary: Mapping[str, str]
 
+    @property
+    def branch(self) -> str | None:
+        """The branch that a snapshot of ours was made on; None for one that main showed, and for foreign ones."""
+        return self.summary.get(BRANCH_FACT)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHead:
     """A table at the very moment a commit would be conditional on.
 
-    `ancestry` runs from the head of main back to the oldest retained snapshot. `tags` name snapshots, which they keep
-    when expiry cuts the ancestry off. `base` is the lake's own handle to exactly this metadata; a commit made with it
-    can only land on this head.
+    `ancestry` runs from the head of main, or of the branch that was asked for, back to the oldest retained snapshot.
+    `tags` name snapshots, which they keep when expiry cuts the ancestry off. `base` is the lake's own handle to exactly
+    this metadata; a commit made with it can only land on this head.
     """
 
     uuid: str
@@ -161,6 +173,15 @@ class TableHead:
         """False once expiry has cut the tail of the ancestry off."""
         return not self.ancestry or self.ancestry[-1].parent_id is None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is certain that there is no row: no snapshot at all, or the newest one is ours and deleted all."""
+        return not self.ancestry or self.ancestry[0].summary.get("frazil.operation") == RESYNC
+
+    def mark(self, job: JobId) -> SnapshotFacts | None:
+        """The newest own snapshot, whether it tells a position or not."""
+        return next((s for s in self.ancestry if s.summary.get("frazil.job-id") == job.text), None)
+
     def entries(self, job: JobId) -> tuple[LedgerEntry, ...]:
         """Own entries along the ancestry, newest first."""
         found = []
@@ -173,13 +194,22 @@ class TableHead:
         return tuple(found)
 
     def newest(self, job: JobId) -> LedgerEntry | None:
-        for snapshot in self.ancestry:
-            if snapshot.summary.get("frazil.job-id") == job.text:
-                return LedgerEntry.from_summary(
-                    snapshot.summary, snapshot_id=snapshot.snapshot_id, sequence_number=snapshot.sequence_number
-                )
-        return None
+        mark = self.mark(job)
+        if mark is None:
+            return None
+        return LedgerEntry.from_summary(
+            mark.summary, snapshot_id=mark.snapshot_id, sequence_number=mark.sequence_number
+        )
 
     def mirror(self, job: JobId) -> LedgerEntry | None:
         text = self.properties.get(job.ledger_property)
         return None if text is None else LedgerEntry.from_property(text)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchedHead:
+    """A table at one moment, with the branch on which it is loaded anew; None if it has no such branch. The branch's
+    head has no ledger property: that one speaks of main."""
+
+    main: TableHead
+    branch: TableHead | None

@@ -57,6 +57,11 @@ class JobId:
         return f"frazil_{self.text}"
 
     @property
+    def resync_property(self) -> str:
+        """Set on a table that somebody wants loaded anew."""
+        return f"frazil.{self.text}.resync"
+
+    @property
     def resync_branch(self) -> str:
         """Where a table is loaded anew before main shows it."""
         return f"frazil_{self.text}_resync"

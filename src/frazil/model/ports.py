@@ -10,10 +10,11 @@ Arbiter  (driver)    which coordinator of a pipeline is the newest
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from frazil.errors import SourceLost
 from frazil.model.change import SplitReport
 from frazil.model.commit import CommitAnswer, CommitPlan, RepairPlan
 from frazil.model.epoch import Frontier, Window
@@ -22,6 +23,7 @@ from frazil.model.ledger import Fence, TableHead
 from frazil.model.live import LiveDelete, LiveFiles
 from frazil.model.names import JobId, TableName
 from frazil.model.position import Position
+from frazil.model.progress import LoadProgress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,6 +126,22 @@ class Source(Protocol):
 
     def acknowledge(self, published: Position) -> None:
         """Every table is published up to here; the source may forget what lies behind."""
+
+    def beside(self, tables: Collection[str]) -> Source:
+        """Another cursor over the same source, for these tables alone; opened and closed by itself."""
+
+    @property
+    def rescans(self) -> bool:
+        """Whether a table that is opened without a frontier is read with all it holds by then: a first load."""
+
+    def is_loaded(self, frontier: Frontier | None) -> bool:
+        """Whether a table at this frontier has its first load behind it. Always, for a source without first loads."""
+
+    def lost(self) -> Mapping[str, SourceLost]:
+        """Tables that this cursor can no longer follow, each with why; it goes on with the others."""
+
+    def loading(self, table: str) -> LoadProgress | None:
+        """How far the first load of a table is; None if none is under way."""
 
 
 @runtime_checkable

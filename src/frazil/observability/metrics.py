@@ -1,11 +1,12 @@
 """Everything a pipeline counts, in a registry of its own.
 
     workers' FileClosed --+
-    publisher's answers --+--> Metrics (one method for each thing that happens) --> registry --> /metrics
+    publisher's answers --+--> Metrics (one method for each thing that happens) --> registry --> text() --> /metrics
     daemon's positions ---+
 
 Series by epoch would grow without bound, so only the newest epochs of a table are kept. The lag is computed when
-it is asked for: a pipeline that hangs shows a growing lag, not its last good one.
+it is asked for: a pipeline that hangs shows a growing lag, not its last good one. Some facts are told twice, under the
+names `frazil_` or `iceberg_` and under those of `sync_`, for dashboards that know one or the other.
 """
 
 from __future__ import annotations
@@ -15,15 +16,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from threading import Lock
-from types import TracebackType
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from frazil.clock import Clock
-from frazil.errors import ConfigError
 from frazil.model.state import TableState
 
 EPOCHS_KEPT = 8
@@ -94,6 +93,34 @@ PUBLISHED = MetricSpec("frazil_epochs_published_total", "counter", ("table",), "
 STATE = MetricSpec(
     "frazil_table_state", "gauge", ("table", "state"), "1 for the state a table is in, 0 for the others."
 )
+LOADED = MetricSpec(
+    "sync_initial_documents_processed_total", "counter", ("table",), "Rows or documents that first loads published."
+)
+EVENTS = MetricSpec(
+    "sync_changestream_events_processed_total",
+    "counter",
+    ("table",),
+    "Changes published after the first load, deletes included; several changes of a key in one epoch are one.",
+)
+COMMITS = MetricSpec("sync_iceberg_commits_total", "counter", ("table",), "Commits that the catalog accepted.")
+ALL_COMMIT_LATENCY = MetricSpec(
+    "sync_iceberg_commit_latency_seconds",
+    "histogram",
+    (),
+    "One commit of any table: from asking the catalog to its answer, whatever that is.",
+)
+ERRORS = MetricSpec(
+    "sync_errors_total",
+    "counter",
+    ("table", "type"),
+    "Errors that held up a table, by their type: SourceUnavailable, BadInput, ...",
+)
+STATE_NUMBER = MetricSpec(
+    "sync_state",
+    "gauge",
+    ("table",),
+    f"The state a table is in: {', '.join(f'{number} {state.value}' for number, state in enumerate(TableState))}.",
+)
 
 METRICS = (
     FILES_CLOSED,
@@ -108,6 +135,12 @@ METRICS = (
     QUARANTINED,
     PUBLISHED,
     STATE,
+    LOADED,
+    EVENTS,
+    COMMITS,
+    ALL_COMMIT_LATENCY,
+    ERRORS,
+    STATE_NUMBER,
 )
 
 
@@ -118,12 +151,12 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._clock = clock
         self._lock = Lock()
+        self._loading: set[str] = set()
         self._epochs: defaultdict[str, deque[str]] = defaultdict(deque)
+        self._metrics: list[tuple[MetricSpec, MetricWrapperBase]] = []
         self._files_closed = self._counter(FILES_CLOSED)
         self._epoch_files = self._counter(EPOCH_FILES)
-        self._commit_latency = Histogram(
-            COMMIT_LATENCY.name, COMMIT_LATENCY.help, COMMIT_LATENCY.labels, buckets=_LATENCY_BUCKETS, registry=None
-        )
+        self._commit_latency = self._histogram(COMMIT_LATENCY)
         self._conflicts = self._counter(COMMIT_CONFLICTS)
         self._duplicates = self._counter(DUPLICATES_SKIPPED)
         self._manifest_bytes = self._gauge(MANIFEST_BYTES)
@@ -133,7 +166,12 @@ class Metrics:
         self._quarantined = self._gauge(QUARANTINED)
         self._published = self._counter(PUBLISHED)
         self._state = self._gauge(STATE)
-        self._register(self._commit_latency)
+        self._loaded = self._counter(LOADED)
+        self._events = self._counter(EVENTS)
+        self._commits = self._counter(COMMITS)
+        self._all_commit_latency = self._histogram(ALL_COMMIT_LATENCY)
+        self._errors = self._counter(ERRORS)
+        self._state_number = self._gauge(STATE_NUMBER)
 
     def file_closed(self, table: str, kind: str, epoch: str) -> None:
         self._files_closed.labels(table, kind).inc()
@@ -148,6 +186,7 @@ class Metrics:
 
     def commit_took(self, table: str, seconds: float) -> None:
         self._commit_latency.labels(table).observe(seconds)
+        self._all_commit_latency.observe(seconds)
 
     def commit_conflicted(self, table: str) -> None:
         self._conflicts.labels(table).inc()
@@ -157,9 +196,12 @@ class Metrics:
 
     def epoch_published(self, table: str) -> None:
         self._published.labels(table).inc()
+        self._commits.labels(table).inc()
 
     def rows_published(self, table: str, kind: str, rows: int) -> None:
+        """They belong to the table's first load if that is the state it is in."""
         self._rows.labels(table, kind).inc(rows)
+        (self._loaded if table in self._loading else self._events).labels(table).inc(rows)
 
     def changes_dropped(self, table: str, changes: int) -> None:
         self._dropped.labels(table).inc(changes)
@@ -173,8 +215,23 @@ class Metrics:
             self._lag.labels(table).set_function(lambda: max(0.0, self._age(source_time)))
 
     def table_is(self, table: str, state: TableState) -> None:
+        (self._loading.add if state is TableState.INITIAL_SYNC else self._loading.discard)(table)
         for each in TableState:
             self._state.labels(table, each.value).set(1 if each is state else 0)
+        self._state_number.labels(table).set(list(TableState).index(state))
+
+    def failed(self, table: str, error: BaseException) -> None:
+        """Something held the table up; it is tried again, or it stopped."""
+        self._errors.labels(table, type(error).__name__).inc()
+
+    def table_removed(self, table: str) -> None:
+        """Forgets all series of a table that is no longer part of the pipeline: its lag would grow forever."""
+        with self._lock:
+            self._epochs.pop(table, None)
+            for spec, metric in self._metrics:
+                if "table" in spec.labels:
+                    for labels in _series_of(metric, spec, table):
+                        metric.remove(*labels)
 
     def text(self) -> str:
         """The exposition that /metrics answers with."""
@@ -196,14 +253,27 @@ class Metrics:
 
     def _counter(self, spec: MetricSpec) -> Counter:
         counter = Counter(spec.name, spec.help, spec.labels, registry=None)
-        self._register(counter)
+        self._register(spec, counter)
         return counter
 
     def _gauge(self, spec: MetricSpec) -> Gauge:
-        return Gauge(spec.name, spec.help, spec.labels, registry=self.registry)
+        gauge = Gauge(spec.name, spec.help, spec.labels, registry=None)
+        self._register(spec, gauge)
+        return gauge
 
-    def _register(self, metric: MetricWrapperBase) -> None:
+    def _histogram(self, spec: MetricSpec) -> Histogram:
+        histogram = Histogram(spec.name, spec.help, spec.labels, buckets=_LATENCY_BUCKETS, registry=None)
+        self._register(spec, histogram)
+        return histogram
+
+    def _register(self, spec: MetricSpec, metric: MetricWrapperBase) -> None:
+        self._metrics.append((spec, metric))
         self.registry.register(_WithoutCreationTimes(metric))
+
+
+def _series_of(metric: MetricWrapperBase, spec: MetricSpec, table: str) -> set[tuple[str, ...]]:
+    samples = (sample for family in metric.collect() for sample in family.samples)
+    return {tuple(s.labels[name] for name in spec.labels) for s in samples if s.labels.get("table") == table}
 
 
 class _WithoutCreationTimes(Collector):
@@ -219,39 +289,3 @@ class _WithoutCreationTimes(Collector):
 
     def describe(self) -> Iterable[Metric]:
         return self._metric.describe()
-
-
-class MetricsServer:
-    """The endpoint /metrics. Port 0 takes any free one; `port` tells which."""
-
-    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
-        """Raises ConfigError if the address cannot be had."""
-        try:
-            self._server, self._thread = start_http_server(port, addr=host, registry=metrics.registry)
-        except OSError as error:
-            raise ConfigError(
-                f"the metrics endpoint cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}",
-                hint="choose another metrics.port, or 0 to turn the endpoint off",
-                host=host,
-                port=port,
-            ) from error
-        self.host = host
-        self.port = int(self._server.server_address[1])
-
-    @property
-    def url(self) -> str:
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/metrics"
-
-    def stop(self) -> None:
-        """Safe to call twice."""
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    def __enter__(self) -> MetricsServer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()

@@ -12,7 +12,7 @@ import pytest
 from catalog_builders import shape
 from pyspark.sql import SparkSession
 from servers.postgres import postgres_server
-from servers.rest_server import free_port
+from servers.processes import free_port
 from servers.seaweedfs import SeaweedFS
 
 from frazil.errors import CatalogRefused, CatalogUnavailable, FrazilError

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from catalog_builders import SHOP, column, plan, shape
 from conftest import Home, Rival, without_notes
 from integration.vectors.vector_builders import Stage
+from pyspark.sql import functions as F
 from servers.faulty_proxy import Fault
 
+from frazil.clock import SystemClock
 from frazil.errors import ConfigError, TableChanged
 from frazil.lake.capabilities import capabilities
+from frazil.lake.checkpoints import Checkpoints
 from frazil.lake.commits import IcebergLake
 from frazil.lake.tables import LoadedTable, Tables
+from frazil.model.checkpoint import Checkpoint
 from frazil.model.columns import INT, LONG, STRING
 from frazil.model.commit import Accepted, Conflicted, Unknown
-from frazil.model.names import TableName
+from frazil.model.names import JobId, TableName
 from frazil.model.position import Hlc
+from frazil.model.state import TableState
 from frazil.model.write import DeleteMode, TableOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 EQUALITY = TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
+PLAIN_NAMES = ("seaweedfs",)
 
 
 @pytest.fixture
@@ -104,6 +111,19 @@ def test_updates_and_deletes_by_position_are_read_back(home: Home, namespace: st
     stage.epoch({n: f"{n}@1" for n in range(5)}, [7, 8])
     stage.epoch({3: "3@2", 30: "30@2"}, [9])
     stage.check(pyiceberg=False)
+
+
+def test_checkpoints_are_replaced_by_newer_ones(home: Home, namespace: str) -> None:
+    """In a namespace that begins with a letter where the catalog takes no other."""
+    checkpoints, job, other = Checkpoints(home.catalog, SystemClock()), JobId(f"a_{namespace}"), JobId(f"b_{namespace}")
+    for documents in (1, 2):
+        for pipeline in (job, other):
+            row = Checkpoint(sync_id="shop.orders", state=TableState.STEADY_STATE, source_collection="orders")
+            assert checkpoints.record(pipeline, [replace(row, documents_processed=documents)])
+    assert [row.documents_processed for row in checkpoints.recorded(job)] == [2]
+    name = "frazil_system" if home.kind in PLAIN_NAMES else "_frazil"
+    rows = home.catalog.spark.table(f"{home.catalog.settings.name}.{name}.checkpoints.files")
+    assert rows.where(F.col("partition.pipeline") == job.text).count() == 1
 
 
 def test_a_stale_head_conflicts_and_changes_nothing(home: Home, people: LoadedTable) -> None:

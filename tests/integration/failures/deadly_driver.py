@@ -21,7 +21,7 @@ from typing import Any
 from frazil.clock import SystemClock
 from frazil.config.load import load_config
 from frazil.daemon.assemble import assemble
-from frazil.daemon.pipeline import Run
+from frazil.daemon.supervisor import Supervisor
 from frazil.model.commit import CommitAnswer, CommitPlan
 from frazil.model.ledger import TableHead
 from frazil.model.names import TableName
@@ -92,7 +92,7 @@ def main(path: str, chosen: str, when: str) -> None:
         lake=DeadlyLake(assembly.parts.lake, before, after),
         source=DeadlySource(assembly.parts.source, told),
     )
-    Run(parts, lambda run: None, Event()).until_stopped(once=True)
+    Supervisor(parts, lambda run: None, Event()).run(once=True)
     assembly.close()
 
 

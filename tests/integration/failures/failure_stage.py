@@ -28,7 +28,8 @@ from frazil.clock import SystemClock
 from frazil.config.load import load_config
 from frazil.daemon.api import Pipeline
 from frazil.daemon.assemble import assemble
-from frazil.daemon.pipeline import Parts, Run
+from frazil.daemon.parts import Parts
+from frazil.daemon.supervisor import Supervisor
 from frazil.daemon.places import catalog_settings
 from frazil.daemon.results import RunSummary
 from frazil.demo.changefeed import Changefeed
@@ -116,7 +117,7 @@ class Stage:
             "tables": tables,
             "spark": {
                 "master": "local[2]",
-                "driver_memory": "1g",
+                "jvm_memory": "1g",
                 "conf": {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"},
             },
             **more,
@@ -134,7 +135,7 @@ class Stage:
         if parts is assembly.parts:
             with self.pipeline(spark) as pipeline:
                 return pipeline.run(once=True)
-        Run(parts, lambda run: None, Event()).until_stopped(once=True)
+        Supervisor(parts, lambda run: None, Event()).run(once=True)
         return None
 
     def start(self, *command: str, under: Sequence[str] = (), **environment: str) -> subprocess.Popen[str]:

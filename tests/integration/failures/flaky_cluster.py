@@ -25,7 +25,7 @@ from pyspark import TaskContext
 from frazil.clock import SystemClock
 from frazil.config.load import load_config
 from frazil.daemon.assemble import assemble
-from frazil.daemon.pipeline import Run
+from frazil.daemon.supervisor import Supervisor
 from frazil.observability.metrics import Metrics
 
 
@@ -88,23 +88,25 @@ class FlakyDecoder:
         return self.decoder.rows(table, keys, payloads)
 
 
-class FlakyShaper:
-    def __init__(self, shaper: Any, faults: Faults) -> None:
-        self._shaper, self._faults = shaper, faults
+class FlakySource:
+    def __init__(self, source: Any, faults: Faults) -> None:
+        self._source, self._faults = source, faults
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._shaper, name)
+        return getattr(self._source, name)
 
-    def roads(self, tables: Any) -> Any:
-        reader, decoder = self._shaper.roads(tables)
-        return FlakyReader(reader, self._faults), FlakyDecoder(decoder, self._faults)
+    def reader(self, *arguments: Any) -> FlakyReader:
+        return FlakyReader(self._source.reader(*arguments), self._faults)
+
+    def decoder(self, *arguments: Any) -> FlakyDecoder:
+        return FlakyDecoder(self._source.decoder(*arguments), self._faults)
 
 
 def main(path: str, notes: str) -> None:
     clock = SystemClock()
     assembly = assemble(load_config(path), clock, Metrics(clock))
-    parts = replace(assembly.parts, shaper=FlakyShaper(assembly.parts.shaper, Faults(notes)))
-    Run(parts, lambda run: None, Event()).until_stopped(once=True)
+    parts = replace(assembly.parts, source=FlakySource(assembly.parts.source, Faults(notes)))
+    Supervisor(parts, lambda run: None, Event()).run(once=True)
     assembly.close()
 
 

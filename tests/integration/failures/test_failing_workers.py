@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import quick_java
 from failure_stage import Stage, assert_whole
 from pyspark.sql import SparkSession
 
@@ -19,8 +20,12 @@ def test_failed_tasks_and_a_lost_executor_leave_no_trace_in_the_tables(stage: St
     stage.write_config(
         spark={
             "master": "local-cluster[2,1,1024]",
-            "driver_memory": "1g",
-            "conf": {"spark.shuffle.io.maxRetries": "1", "spark.shuffle.io.retryWait": "100ms"},
+            "jvm_memory": "1g",
+            "conf": {
+                "spark.shuffle.io.maxRetries": "1",
+                "spark.shuffle.io.retryWait": "100ms",
+                "spark.executor.extraJavaOptions": quick_java.PLAIN,
+            },
         },
         limits={"epochs_per_job": 2, "small_epoch_bytes": 0},
     )

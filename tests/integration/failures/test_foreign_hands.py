@@ -21,7 +21,7 @@ OLDER_THAN_TOMORROW = "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_las
 
 def frazil(stage: Stage, spark: SparkSession, command: str, *more: str) -> Result:
     """The command line as a user types it, on the suite's session."""
-    session = Session(open_pipeline=lambda config: Pipeline(config, spark=spark))
+    session = Session(open_pipeline=lambda config, reread=None: Pipeline(config, spark=spark))
     return CliRunner().invoke(cli, [command, str(stage.config), *more], obj=session)
 
 

@@ -21,7 +21,7 @@ import pytest
 from failure_stage import Stage, a_stage, assert_whole
 from pyspark.sql import SparkSession
 
-from frazil.daemon.pipeline import Parts
+from frazil.daemon.parts import Parts
 from frazil.model.files import FileClosed
 from frazil.model.write import DeleteMode
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import quick_java
 from pyspark.sql import SparkSession
 
 from frazil.errors import ConfigError
@@ -34,42 +35,54 @@ def test_a_cluster_keeps_its_own_addresses() -> None:
     conf = session_conf("spark://head:7077")
     assert "spark.driver.bindAddress" not in conf
     assert "spark.driver.memory" not in conf
-    assert session_conf("spark://head:7077", driver_memory="4g")["spark.driver.memory"] == "4g"
+    assert session_conf("spark://head:7077", jvm_memory="4g")["spark.driver.memory"] == "4g"
     assert session_conf("local[2]")["spark.driver.memory"] == "2g"
 
 
-def test_a_session_without_iceberg_is_refused_with_the_coordinate() -> None:
-    script = """
-from pyspark.sql import SparkSession
-from frazil.errors import ConfigError
-from frazil.lake.session import open_session
-from frazil.lake.java import find_java, launcher_home
-import os
-os.environ["JAVA_HOME"] = str(launcher_home(find_java()))
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-try:
-    open_session("x", [], active=spark)
-except ConfigError as error:
-    print(error.hint)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
-    assert "iceberg-spark-runtime" in done.stdout, done.stderr
+def test_a_session_without_the_jars_of_a_catalog_is_refused_with_their_coordinates(spark: SparkSession) -> None:
+    settings = CatalogSettings(
+        name="other", type=CatalogType.JDBC, uri="jdbc:mysql://127.0.0.1/x", warehouse="/nowhere"
+    )
+    with pytest.raises(ConfigError, match="mysql-connector") as caught:
+        open_session("x", [settings], active=spark)
+    assert "iceberg-spark-runtime" in caught.value.hint
+    assert "mysql-connector" in caught.value.hint
 
 
-def test_separate_executors_run_python_and_read_iceberg(tmp_path: Path) -> None:
+def test_separate_executors_read_iceberg_and_no_secret_stands_on_a_command_line(tmp_path: Path) -> None:
+    """Every user of a machine can read the command lines of all processes, those of executors too."""
     script = f"""
-from frazil.lake.catalogs import CatalogSettings
+from pathlib import Path
+from frazil.lake.catalogs import CatalogSettings, CatalogType
 from frazil.lake.session import open_session
-spark = open_session("cluster", [CatalogSettings(warehouse={str(tmp_path)!r})], master="local-cluster[2,1,1024]")
+secretive = CatalogSettings(
+    name="secretive", type=CatalogType.REST, uri="http://127.0.0.1:9", properties={{"credential": "me:{SECRET}"}}
+)
+spark = open_session(
+    "cluster-{tmp_path.name}",
+    [CatalogSettings(warehouse={str(tmp_path)!r}), secretive],
+    master="local-cluster[2,1,1024]",
+    extra={{"spark.executor.extraJavaOptions": {quick_java.PLAIN!r}}},
+)
 spark.sql("CREATE NAMESPACE frazil.a")
 spark.range(10).writeTo("frazil.a.t").create()
 def double(batches):
     for batch in batches:
         yield from (batch, batch)
 print(spark.table("frazil.a.t").repartition(2).mapInArrow(double, "id long").count())
+lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+own = [line for line in lines if spark.sparkContext.applicationId.encode() in line]
+print(len(own), sum(b"cluster-{tmp_path.name}" in line for line in lines))
+print(sum(b"{SECRET}" in line for line in lines), spark.conf.get("spark.sql.catalog.secretive.credential"))
+spark.stop()
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
-    assert done.stdout.strip() == "20", done.stderr
+    (tmp_path / "script.py").write_text(script)
+    command = [sys.executable, str(tmp_path / "script.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    rows, processes, secrets = done.stdout.splitlines()
+    assert rows == "20", done.stderr
+    assert processes == "2 1", "two executors and one driver must be among those that were looked at"
+    assert secrets == f"0 me:{SECRET}"
 
 
 def test_an_impossible_catalog_is_refused_before_java_starts(tmp_path: Path) -> None:
@@ -87,24 +100,3 @@ def test_a_python_worker_begins_with_our_modules_and_without_archives_on_its_pat
         ]
 
     assert spark.sparkContext.parallelize([0], 1).mapPartitions(look).collect() == [[], True]
-
-
-def test_no_secret_of_a_catalog_stands_on_the_command_line_of_java(tmp_path: Path) -> None:
-    """Every user of a machine can read the command lines of all processes."""
-    script = f"""
-from pathlib import Path
-from frazil.lake.session import open_session
-from frazil.lake.catalogs import CatalogSettings, CatalogType
-settings = CatalogSettings(type=CatalogType.REST, uri="http://127.0.0.1:9", properties={{"credential": "me:{SECRET}"}})
-spark = open_session("secretive", [settings], master="local[1]")
-lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-assert any(b"secretive" in line for line in lines), "the JVM of this session must be among them"
-assert not [line for line in lines if b"{SECRET}" in line]
-assert spark.conf.get("spark.sql.catalog.frazil.credential") == "me:{SECRET}"
-spark.stop()
-print("kept")
-"""
-    (tmp_path / "script.py").write_text(script)
-    command = [sys.executable, str(tmp_path / "script.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.stdout.strip().endswith("kept"), done.stderr[-2000:]

@@ -100,8 +100,9 @@ class FakePipeline:
     config: PipelineConfig | None = None
     calls: list[str] = field(default_factory=list)
 
-    def open(self, config: PipelineConfig) -> FakePipeline:
+    def open(self, config: PipelineConfig, *, reread: Callable[[], PipelineConfig] | None = None) -> FakePipeline:
         self.config = config
+        self.reread = reread
         return self
 
     def __enter__(self) -> FakePipeline:
@@ -124,10 +125,13 @@ class FakePipeline:
         once: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
         stop: threading.Event | None = None,
+        reload: threading.Event | None = None,
     ) -> RunSummary:
         self._called(f"run once={once}")
         assert on_progress is not None
         assert stop is not None
+        assert reload is not None
+        self.reload = reload
         for progress in self.progress:
             on_progress(progress)
         self.while_running(stop)
@@ -177,6 +181,9 @@ class FakePipeline:
 
     def consistent_epochs(self) -> Sequence[ConsistentEpoch]:
         return [self.consistent()]
+
+    def request_resync(self, table: str) -> None:
+        self._called(f"resync {table}")
 
     def rewind(self, table: str) -> str:
         self._called(f"rewind {table}")

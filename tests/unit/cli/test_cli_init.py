@@ -45,7 +45,7 @@ def test_with_every_key_switched_on_it_still_loads_and_says_what_the_defaults_ar
     text = frazil("init", "--source", "cockroachdb", *flags).stdout
     bare = parse_config(text, environ={})
     full = parse_config(re.sub(r"^( *)#(?=\S)", r"\1", text, flags=re.MULTILINE), environ={})
-    for block in ("parquet", "metrics", "limits", "snapshot", "heartbeat", "epoch_interval", "on_error"):
+    for block in ("parquet", "http", "limits", "snapshot", "heartbeat", "epoch_interval", "on_error"):
         assert getattr(full, block) == getattr(bare, block), block
     assert full.source.options == {"region": "eu-central-1"}
 

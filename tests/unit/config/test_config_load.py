@@ -32,7 +32,7 @@ def test_a_small_file_is_enough_and_the_rest_has_defaults() -> None:
     assert (loaded.epoch_interval, loaded.heartbeat, loaded.source.poll_interval) == (0.0, 600.0, 1.0)
     assert (loaded.limits.epochs_in_flight, loaded.limits.epochs_per_job) == (3, 16)
     assert loaded.limits.small_epoch_bytes == 32 << 20
-    assert (loaded.metrics.port, loaded.metrics.host) == (0, "127.0.0.1")
+    assert (loaded.http.host, loaded.http.port, loaded.http.token) == ("127.0.0.1", None, None)
     assert loaded.parquet.settings.target_file_bytes == 256 << 20
 
 
@@ -121,8 +121,10 @@ def test_what_a_later_version_brings_is_refused_by_name(old: str, new: str, path
         ("type: builtin", "type: memory", "catalog.warehouse: a memory catalog lives in a temporary directory"),
         ("./warehouse", "s3://lake", "catalog.uri: a builtin catalog over cloud storage needs a local path"),
         ("pipeline: shop", "pipeline: shop\nheartbeat: 5", "heartbeat: a duration needs a unit: 5s or 5m"),
-        ("pipeline: shop", "pipeline: shop\nmetrics: {port: 99999}", "metrics.port: must be less than"),
-        ("pipeline: shop", "pipeline: shop\nmetrics: {port: many}", "metrics.port: must be a whole number, not 'many'"),
+        ("pipeline: shop", "pipeline: shop\nhttp: {port: 99999}", "http.port: must be less than"),
+        ("pipeline: shop", "pipeline: shop\nhttp: {port: many}", "http.port: must be a whole number, not 'many'"),
+        ("pipeline: shop", "pipeline: shop\nhttp: {token: short}", "http.token: must be at least 16 letters"),
+        ("pipeline: shop", "pipeline: shop\nhttp: {token: 'a token with some spaces'}", "http.token: must be"),
         ("pipeline: shop", "pipeline: shop\nparquet: {page_bytes: 1XB}", "parquet.page_bytes: must be a size such as"),
         ("feed: s3://feeds/shop", "feed: s3://f\n  complete: perhaps", "source.complete: must be true or false"),
         ("feed: s3://feeds/shop", "feed: s3://f\n  schema_from: mysql://h", "source.schema_from: must be a URL post"),
@@ -197,24 +199,24 @@ def test_a_column_named_like_a_boolean_stays_a_name() -> None:
 
 
 def test_a_key_with_nothing_after_it_means_its_default() -> None:
-    loaded = config(text=GOOD + "metrics:\nspark:\n  conf:\n")
-    assert loaded.metrics.port == 0
+    loaded = config(text=GOOD + "http:\nspark:\n  conf:\n")
+    assert loaded.http.port is None
     assert loaded.spark.conf == {}
 
 
 def test_an_unknown_key_with_nothing_after_it_is_still_unknown() -> None:
-    assert "metricz: unknown key; did you mean 'metrics'?" in str(refusal(GOOD + "metricz:\n"))
+    assert "htpp: unknown key; did you mean 'http'?" in str(refusal(GOOD + "htpp:\n"))
 
 
 def test_environment_variables_fill_values() -> None:
     text = lines(
         ("s3://feeds/shop", "s3://${BUCKET}/${PREFIX:-shop}"),
         ("key: [id]", "key: ['${KEY}']"),
-    ) + "metrics: {port: '${PORT}'}\n"  # fmt: skip
+    ) + "http: {port: '${PORT}'}\n"  # fmt: skip
     loaded = config(text=text, environ={"BUCKET": "feeds", "KEY": "id", "PORT": "9464"})
     assert loaded.source.feed == "s3://feeds/shop"
     assert loaded.tables[0].key == ("id",)
-    assert loaded.metrics.port == 9464
+    assert loaded.http.port == 9464
 
 
 def test_an_optional_key_may_be_left_to_a_variable_that_is_not_set() -> None:
@@ -255,15 +257,15 @@ def test_overrides_reach_lists_blocks_and_keys_with_dots() -> None:
         "tables.1.key=[order_id, line]",
         "spark.conf.spark.sql.shuffle.partitions=8",
         "catalog.properties.s3.endpoint=http://localhost:9000",
-        "metrics.port=9464",
+        "http.port=9464",
         "heartbeat=30s",
-        "metrics.port=9465",
+        "http.port=9465",
     )
     assert loaded.tables[0].target == "lake.orders"
     assert loaded.tables[1].key == ("order_id", "line")
     assert loaded.spark.conf == {"spark.sql.shuffle.partitions": "8"}
     assert loaded.catalog.properties == {"s3.endpoint": "http://localhost:9000"}
-    assert (loaded.metrics.port, loaded.heartbeat) == (9465, 30.0)
+    assert (loaded.http.port, loaded.heartbeat) == (9465, 30.0)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +276,7 @@ def test_overrides_reach_lists_blocks_and_keys_with_dots() -> None:
         ("tables.first.key=[id]", "tables is a list: name one of its entries by number"),
         ("tables.7.key=[id]", "tables has 1 entries, so there is no entry 7"),
         ("pipeline.name=x", "pipeline is a single value and has no name"),
-        ("metrics.prot=1", "--set metrics.prot: unknown key; did you mean 'port'?"),
+        ("http.prot=1", "--set http.prot: unknown key; did you mean 'port'?"),
         ("heartbeat=often", "--set heartbeat: must be a duration"),
     ],
 )
@@ -291,7 +293,7 @@ def test_the_hash_stays_when_addresses_passwords_and_tuning_change() -> None:
     before = config_hash(config())
     same = config(
         "source.feed=s3://moved/shop", "source.options.aws_secret_access_key=x", "catalog.warehouse=./other",
-        "metrics.port=9", "heartbeat=1h", "parquet.compression=snappy", "spark.master=local[1]",
+        "http.port=9", "heartbeat=1h", "parquet.compression=snappy", "spark.master=local[1]",
         "limits.epochs_per_job=2",
     )  # fmt: skip
     assert config_hash(same) == before

@@ -23,8 +23,18 @@ SECRETIVE = (
     )
     + "    columns: {token: STRING}\n"
     + "spark: {conf: {spark.hadoop.fs.s3a.secret.key: sparksecret}}\n"
+    + "http: {token: daemonsecret-of-16}\n"
 )
-SECRETS = ("AKIAxyz", "feedsecret", "sqlp%40ss", "optionsecret", "catalogsecret", "tokensecret", "sparksecret")
+SECRETS = (
+    "AKIAxyz",
+    "feedsecret",
+    "sqlp%40ss",
+    "optionsecret",
+    "catalogsecret",
+    "tokensecret",
+    "sparksecret",
+    "daemonsecret-of-16",
+)
 
 
 def test_masked_configuration_shows_what_is_no_secret_and_nothing_else() -> None:
@@ -40,7 +50,7 @@ def test_masked_configuration_shows_what_is_no_secret_and_nothing_else() -> None
 
 def test_the_repr_of_a_configuration_and_of_its_blocks_is_masked() -> None:
     loaded = config(text=SECRETIVE)
-    for thing in (loaded, loaded.source, loaded.catalog, loaded.spark):
+    for thing in (loaded, loaded.source, loaded.catalog, loaded.spark, loaded.http):
         assert not [secret for secret in SECRETS if secret in f"{thing!r} {thing}"]
 
 

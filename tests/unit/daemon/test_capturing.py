@@ -134,6 +134,6 @@ def test_nothing_is_read_while_nothing_is_in_quarantine_or_nothing_changed() -> 
     assert world.captured == world.captured == {}
     assert world.reads == 0
     world.publishes(R1, a=(5, 0))
-    world.capturing.forget()
+    world.capturing.forget([world.table])
     assert world.captured == world.captured == {"a": (5, 0)}
     assert world.reads == 1

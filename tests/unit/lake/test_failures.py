@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from frazil.errors import CatalogRefused, CatalogUnavailable, ConfigError, TableChanged
-from frazil.lake.failures import Failure, as_error, commit_answer, failure_of, masked, secrets_in
+from frazil.lake.failures import JAVA_ERRORS, Failure, as_error, commit_answer, failure_of, masked, secrets_in
 from frazil.model.commit import Conflicted, Refused, Unknown
 
 ICEBERG = "org.apache.iceberg.exceptions."
+LOST = (
+    Py4JNetworkError("Answer from Java side is empty"),
+    Py4JError("An error occurred while calling o33.loadTable"),  # the connection broke during the call
+    ConnectionRefusedError("refused"),
+    ConnectionResetError("reset by peer"),
+    OSError(24, "Too many open files"),
+)
 
 
 def failure(name: str, *causes: str, message: str = "said so") -> Failure:
@@ -44,8 +51,22 @@ def test_a_commit_that_failed_on_its_way_to_storage_proves_nothing() -> None:
 
 def test_a_lost_jvm_is_an_unknown_outcome() -> None:
     """H56"""
-    for error in (Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError("refused"), EOFError()):
+    for error in (*LOST, EOFError()):
         assert isinstance(commit_answer(failure_of(error)), Unknown)
+
+
+@pytest.mark.parametrize("error", LOST, ids=repr)
+def test_a_question_that_a_lost_jvm_did_not_answer_may_be_asked_again(error: Exception) -> None:
+    """H56"""
+    assert isinstance(error, JAVA_ERRORS), "otherwise nobody would look at it"
+    told = as_error(failure_of(error), "read the table", "jdbc:permission denied")
+    assert isinstance(told, CatalogUnavailable)
+    assert "jvm_memory" in told.hint
+
+
+def test_what_java_threw_without_an_exception_object_is_not_a_lost_jvm() -> None:
+    missing = Py4JError("An error occurred while calling o1.x. Trace:\npy4j.Py4JException: Method x([]) does not exist")
+    assert "jvm_memory" not in as_error(failure_of(missing), "read the table", "http://h:1").hint
 
 
 def test_a_refusal_says_what_to_do() -> None:

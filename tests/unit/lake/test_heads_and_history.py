@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from frazil.errors import CatalogRefused, ConfigError
-from frazil.lake.heads import parse_head
+from frazil.lake.heads import head_of, parse_head
 from frazil.lake.history import as_of, pipelines, published, retained
 from frazil.lake.tables import parse_table
 from frazil.model.ledger import Fence, LedgerEntry
@@ -151,3 +151,24 @@ def test_a_tag_on_what_was_rolled_back_is_no_history() -> None:
     assert [found.snapshot_id for found in retained(head, SHOP)] == [4, 2]
     cut = parse_head(tagged(epoch(3, 2, 30, 20), epoch(4, 2, 30, 20), main=4, wrong=3))
     assert [found.snapshot_id for found in retained(cut, SHOP)] == [4]
+
+
+def test_a_branch_has_a_head_and_a_history_of_its_own() -> None:
+    refs = {"main": {"snapshot-id": 2, "type": "branch"}, "side": {"snapshot-id": 4, "type": "branch"}}
+    document = metadata(snapshot(1, None), snapshot(2, 1), snapshot(3, 1), snapshot(4, 3), refs=refs)
+    assert [s.snapshot_id for s in parse_head(document, branch="side").ancestry] == [4, 3, 1]
+    assert [s.snapshot_id for s in parse_head(document).ancestry] == [2, 1]
+    assert parse_head(document, branch="none").ancestry == ()
+    assert [head_of(document, name) for name in ("main", "side", "none")] == [2, 4, None]
+
+
+def test_what_was_only_on_a_branch_was_never_published() -> None:
+    """H27: the steps of a load are on main's ancestry once it is adopted, and main showed none of them."""
+    steps = [epoch(2, 1, 20, None), epoch(3, 2, 30, 20)]
+    for step in steps:
+        step["summary"]["frazil.branch"] = "frazil_shop_resync"
+    head = parse_head(metadata(epoch(1, None, 10, None), *steps, epoch(4, 3, 30, 20), main=4))
+    assert [one.snapshot_id for one in published(head, SHOP)] == [4, 1]
+    shown = as_of(head, SHOP, Hlc(25))
+    assert shown is not None
+    assert shown.snapshot_id == 1

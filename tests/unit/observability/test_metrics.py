@@ -1,45 +1,17 @@
-"""The registry, its bounds, and the endpoint."""
+"""The registry and its bounds."""
 
 from __future__ import annotations
 
-import socket
-import urllib.error
-import urllib.request
-from datetime import UTC, datetime, timedelta
-from threading import Event
-from uuid import UUID
+from datetime import timedelta
 
 import pytest
+from observability_builders import NOON, SetClock
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from frazil.errors import ConfigError
+from frazil.errors import BadInput, SourceUnavailable
 from frazil.model.state import TableState
-from frazil.observability.metrics import EPOCHS_KEPT, METRICS, Metrics, MetricsServer
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-class SetClock:
-    """A clock that stands where the test puts it."""
-
-    def __init__(self) -> None:
-        self.time = NOON
-
-    def now(self) -> datetime:
-        return self.time
-
-    def monotonic(self) -> float:
-        return 0.0
-
-    def wait(self, seconds: float, until: Event | None = None) -> bool:
-        return False
-
-    def new_uuid(self) -> UUID:
-        return UUID(int=0)
-
-    def jitter(self) -> float:
-        return 0.0
+from frazil.observability.metrics import EPOCHS_KEPT, METRICS, Metrics
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -62,11 +34,16 @@ def everything_happened() -> Metrics:
     metrics.commit_conflicted("s.t")
     metrics.duplicate_epoch_skipped("s.t")
     metrics.epoch_published("s.t")
+    metrics.table_is("s.t", TableState.INITIAL_SYNC)
+    metrics.rows_published("s.t", "upsert", 20)
+    metrics.table_is("s.t", TableState.STEADY_STATE)
     metrics.rows_published("s.t", "upsert", 7)
+    metrics.rows_published("s.t", "delete", 2)
     metrics.changes_dropped("s.t", 3)
     metrics.quarantined("s.t", 2)
     metrics.resolved_at("s.t", NOON)
     metrics.table_is("s.t", TableState.STEADY_STATE)
+    metrics.failed("s.t", SourceUnavailable("gone"))
     return metrics
 
 
@@ -86,7 +63,7 @@ def test_what_happened_is_counted() -> None:
     assert value(metrics, "iceberg_epoch_files_total", table="s.t", epoch="1.0") == 2
     assert value(metrics, "iceberg_manifest_entries_bytes", table="s.t", epoch="1.0") == 512
     assert value(metrics, "iceberg_commit_latency_seconds_sum", table="s.t") == 0.2
-    assert value(metrics, "frazil_rows_total", table="s.t", kind="upsert") == 7
+    assert value(metrics, "frazil_rows_total", table="s.t", kind="upsert") == 27
     assert value(metrics, "frazil_dropped_changes_total", table="s.t") == 3
 
 
@@ -142,22 +119,45 @@ def test_two_pipelines_in_one_process_share_nothing() -> None:
     assert not any(family.name.startswith(("frazil", "iceberg")) for family in REGISTRY.collect())
 
 
-def test_the_endpoint_serves_on_a_free_port_of_loopback_and_ends_when_stopped() -> None:
+def test_first_loads_and_changes_are_counted_apart() -> None:
     metrics = everything_happened()
-    with MetricsServer(metrics, "127.0.0.1", 0) as server:
-        assert server.port > 0
-        with urllib.request.urlopen(server.url, timeout=10) as answer:
-            assert 'frazil_epochs_published_total{table="s.t"} 1.0' in answer.read().decode()
-    with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(server.url, timeout=10)
-    server.stop()
+    assert value(metrics, "sync_initial_documents_processed_total", table="s.t") == 20
+    assert value(metrics, "sync_changestream_events_processed_total", table="s.t") == 9
 
 
-def test_a_taken_port_is_an_error_with_a_way_out() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}") as caught:
-            MetricsServer(Metrics(SetClock()), "127.0.0.1", port)
-    assert "metrics.port" in caught.value.hint
+def test_commits_of_all_tables_share_one_histogram() -> None:
+    metrics = everything_happened()
+    metrics.commit_took("s.other", 0.3)
+    assert value(metrics, "sync_iceberg_commit_latency_seconds_count") == 2
+    assert value(metrics, "sync_iceberg_commit_latency_seconds_sum") == pytest.approx(0.5)
+    assert value(metrics, "sync_iceberg_commits_total", table="s.t") == 1
+
+
+def test_errors_are_counted_by_type() -> None:
+    metrics = everything_happened()
+    metrics.failed("s.t", SourceUnavailable("again"))
+    metrics.failed("s.t", BadInput("worse"))
+    assert value(metrics, "sync_errors_total", table="s.t", type="SourceUnavailable") == 2
+    assert value(metrics, "sync_errors_total", table="s.t", type="BadInput") == 1
+
+
+def test_the_state_is_told_as_a_number_whose_meaning_the_help_tells() -> None:
+    metrics = Metrics(SetClock())
+    spec = next(spec for spec in METRICS if spec.name == "sync_state")
+    for state in TableState:
+        metrics.table_is("s.t", state)
+        number = value(metrics, "sync_state", table="s.t")
+        assert f"{number:.0f} {state.value}" in spec.help
+
+
+def test_a_table_that_left_takes_its_series_along_and_no_others() -> None:
+    metrics = everything_happened()
+    before = metrics.text()
+    metrics.table_is("s.other", TableState.STEADY_STATE)
+    metrics.table_removed("s.t")
+    metrics.table_removed("s.never")
+    assert 'table="s.t"' not in metrics.text()
+    assert value(metrics, "sync_state", table="s.other") == 2
+    assert 'table="s.t"' in before
+    metrics.file_closed("s.t", "data", "1.0")
+    assert value(metrics, "iceberg_epoch_files_total", table="s.t", epoch="1.0") == 1

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frazil.errors import BadInput, ConfigError, SourceLost, SourceUnavailable
@@ -27,6 +27,7 @@ from frazil.model.epoch import Frontier, Window
 from frazil.model.parts import families
 from frazil.model.ports import SourceTable, Split
 from frazil.model.position import Hlc, Position, is_before
+from frazil.model.progress import LoadProgress
 from frazil.model.remembered import KnownTable
 from frazil.sources.cockroachdb.decode import DecodedTable, FeedDecoder
 from frazil.sources.cockroachdb.envelope import EnvelopeOptions
@@ -302,6 +303,34 @@ class CloudFeed:
         if target is not None:
             places.append(from_target(target))
         return resolve_shape(places, key_optional=self._settings(table).key_optional)
+
+    def beside(self, tables: Collection[str]) -> CloudFeed:
+        """The whole feed once more: its files tell of all tables anyway."""
+        return CloudFeed(
+            self.location,
+            tables=self._tables,
+            complete=self._complete,
+            cluster_id=self._cluster_id,
+            describe=self._describe,
+            describe_pinned=self._describe_pinned,
+            profile=self._profile,
+            table_of=self._table_of,
+        )
+
+    @property
+    def rescans(self) -> bool:
+        """Files that are gone do not come again."""
+        return False
+
+    def is_loaded(self, frontier: Frontier | None) -> bool:
+        """What a feed scans first comes like any other change."""
+        return True
+
+    def lost(self) -> Mapping[str, SourceLost]:
+        return {}
+
+    def loading(self, table: str) -> LoadProgress | None:
+        return None
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 from pymongo import MongoClient
 from pymongo.errors import (
@@ -30,8 +31,8 @@ Client = MongoClient[dict[str, Any]]
 _ANSWER_MS = 10_000
 _BAD_LOGIN = frozenset((18, 8000))
 _UNAUTHORIZED = 13
-_HISTORY_LOST = frozenset((136, 222, 260, 280, 286))
-_TOO_LARGE = 10334
+HISTORY_LOST = frozenset((136, 222, 260, 280, 286))
+TOO_LARGE = 10334
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,9 @@ class Server:
 
 
 @contextmanager
-def connected(uri: str) -> Iterator[Client]:
+def connected(uri: str, table: str | None = None) -> Iterator[Client]:
     """A client for a while; what goes wrong within is raised as one of ours."""
-    with translated(uri):
+    with translated(uri, table):
         client = open_client(uri)
         try:
             yield client
@@ -59,6 +60,12 @@ def open_client(uri: str) -> Client:
     with translated(uri):
         options: dict[str, Any] = {"serverSelectionTimeoutMS": _ANSWER_MS, "appname": "frazil"}
         return MongoClient(uri, **options)
+
+
+def raw_client(uri: str) -> MongoClient[Any]:
+    """One whose documents are bytes until somebody asks for a field."""
+    options: dict[str, Any] = {"serverSelectionTimeoutMS": _ANSWER_MS, "appname": "frazil"}
+    return MongoClient(uri, document_class=RawBSONDocument, datetime_conversion="DATETIME_AUTO", **options)
 
 
 def look(client: Client, uri: str) -> Server:
@@ -103,38 +110,38 @@ def translated(uri: str, table: str | None = None) -> Iterator[None]:
 def translation(error: PyMongoError, uri: str, table: str | None = None) -> FrazilError:
     facts = {} if table is None else {"table": table}
     named = hosts_of(uri) if table is None else f"{table} at {hosts_of(uri)}"
-    said = _said(error)
+    words = said(error)
     if isinstance(error, OperationFailure):
         if error.code in _BAD_LOGIN:
             return ConfigError(
-                f"{named} refused the user or password of the URI: {said}",
+                f"{named} refused the user or password of the URI: {words}",
                 hint="Correct user, password and authSource in source.uri; ${NAME} takes them from the environment.",
                 **facts,
             )
         if error.code == _UNAUTHORIZED:
             return ConfigError(
-                f"{named}: the user may not do what is needed: {said}",
+                f"{named}: the user may not do what is needed: {words}",
                 hint="Grant it the role `read` on the databases it mirrors; several databases in one pipeline need "
                 "readAnyDatabase, since they share one change stream.",
                 **facts,
             )
-        if error.code in _HISTORY_LOST:
+        if error.code in HISTORY_LOST:
             return SourceLost(
-                f"{named}: the oplog no longer holds what follows the published position: {said}",
+                f"{named}: the oplog no longer holds what follows the published position: {words}",
                 hint="The pipeline was stopped for longer than the oplog reaches back, or the collection was restored. "
-                "Drop the Iceberg tables of this pipeline and start it: they are loaded anew. Enlarge the oplog "
+                "What is lost is synced again by itself; `frazil resync` does it by hand. Enlarge the oplog "
                 "(replSetResizeOplog) so that it covers a longer stop.",
                 **facts,
             )
-        if error.code == _TOO_LARGE:
+        if error.code == TOO_LARGE:
             return SourceLost(
-                f"{named}: a change is larger than the 16 MB that an event of the change stream may have: {said}",
-                hint="Make the document smaller; turn off pre-images where they are on.",
+                f"{named}: a change is larger than the 16 MB that an event of the change stream may have: {words}",
+                hint="Make the document smaller.",
                 **facts,
             )
     if isinstance(error, (ConfigurationError, InvalidURI)) and not isinstance(error, OperationFailure):
         return ConfigError(
-            f"source.uri cannot be used: {said}",
+            f"source.uri cannot be used: {words}",
             hint="A URI looks like mongodb://user:password@host:27017/?replicaSet=rs0 or mongodb+srv://host; special "
             "characters in user and password are written as %xx.",
             **facts,
@@ -143,10 +150,10 @@ def translation(error: PyMongoError, uri: str, table: str | None = None) -> Fraz
     hint = (
         "See that the server runs and can be reached from here; Frazil tries again." if retry else "Frazil tries again."
     )
-    return SourceUnavailable(f"{named} did not answer: {said}", hint=hint, **facts)
+    return SourceUnavailable(f"{named} did not answer: {words}", hint=hint, **facts)
 
 
-def _said(error: PyMongoError) -> str:
+def said(error: PyMongoError) -> str:
     """The server's own words, without the whole reply behind them."""
     text = str(error).partition(", full error:")[0].partition(", Timeout:")[0]
     return text if len(text) <= 400 else text[:397] + "..."

@@ -1,13 +1,18 @@
 """Keys and documents of one collection to Arrow columns: the one decoder, for the first load and for the stream (H29).
 
-payloads, BSON one behind the other --decode_all--> documents --column by column--> values.array_of --> Arrow
-keys, canonical texts ------------------------------------------------------------> the key column
+    payloads, BSON one behind the other --layout.walk--> where each field's values lie
+        every value has the column's own type ------------> arrays.array_at, without decoding      \\
+        a column with other values: only these decoded ---> values.array_of                         +--> Arrow
+        documents that cannot be walked together ---------> decoded one by one, values.array_of    /
+    keys, canonical texts --------------------------------------------------------------------------> the key column
+
+`values` is what decides; the roads before it are for what leaves nothing to decide.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -22,12 +27,17 @@ from bson.min_key import MinKey
 from frazil.errors import BadInput, DoesNotFit, UnknownColumn
 from frazil.model.arrow import value_type
 from frazil.model.columns import Column, TableShape
+from frazil.sources.mongodb.arrays import array_at, is_empty, nulls
+from frazil.sources.mongodb.fields import Fields, Path
 from frazil.sources.mongodb.ids import CODEC, NotOfType, key_array
+from frazil.sources.mongodb.layout import Uneven
 from frazil.sources.mongodb.mapping import cast_of, value_at
 from frazil.sources.mongodb.values import Misfit, array_of, short
 
 _EXCERPT = 120
-_SLICE = 1024  # what is decoded together stays in the processor's cache
+# What is decoded together stays in the processor's cache.
+_SLICE = 8192
+_SLICE_BYTES = 4 << 20
 _NO_VALUE = (type(None), MinKey, MaxKey)
 
 
@@ -55,10 +65,11 @@ class DocumentDecoder:
         """Raises UnknownColumn (facts `table`, `columns`), DoesNotFit, or BadInput for a document that is none."""
         known = self.tables[table]
         schema = _schema(known.shape.columns)
+        step = max(1, min(_SLICE, _SLICE_BYTES * len(payloads) // max(payloads.nbytes, 1)))
         with _undisturbed():
             slices = [
-                _rows(known, keys.slice(start, _SLICE), payloads.slice(start, _SLICE), schema)
-                for start in range(0, len(keys), _SLICE)
+                _rows(known, keys.slice(start, step), payloads.slice(start, step), schema)
+                for start in range(0, len(keys), step)
             ]
         if len(slices) == 1:
             return slices[0]
@@ -126,6 +137,47 @@ def _joined(payloads: pa.Array) -> memoryview | bytes:
 
 
 def _rows(known: DecodedCollection, keys: pa.Array, payloads: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
+    try:
+        return _together(known, keys, payloads, schema)
+    except (Uneven, BSONError):
+        return _apart(known, keys, payloads, schema)
+
+
+def _together(known: DecodedCollection, keys: pa.Array, payloads: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
+    columns = _others(known)
+    paths = [_path(column, known.explicit) for column in columns]
+    (key,) = known.shape.key_columns
+    fields = Fields.of(payloads, [*key.carried_as, *(name for path in paths for name in path.roots)])
+    if fields.strangers and not known.explicit:
+        raise _unknown(known, fields.strangers)
+    unknown: set[str] = set()
+    arrays = {key.name: _keys(known, key, keys)}
+    for column, path in zip(columns, paths, strict=True):
+        found = fields.at(path)
+        array = array_at(fields.data, found, column.type, column.source_type)
+        if array is None and is_empty(found, column.source_type):
+            array = nulls(len(payloads), column.type)
+        if array is None:
+            with _named(known, column, keys):
+                values = fields.decoded(found)
+                values = _cast(column, values) if known.explicit else values
+                array = array_of(values, column.type, column.source_type, column.name, unknown)
+        arrays[column.name] = array
+    if unknown and not known.explicit:
+        raise _unknown(known, unknown)
+    return pa.RecordBatch.from_arrays([arrays[column.name] for column in known.shape.columns], schema=schema)
+
+
+def _others(known: DecodedCollection) -> list[Column]:
+    return [column for column in known.shape.columns if column.name not in known.shape.key]
+
+
+def _path(column: Column, explicit: bool) -> Path:
+    names = column.carried_as[0].split(".") if explicit else column.carried_as
+    return Path(tuple(names[:1]), tuple(names[1:])) if explicit else Path(tuple(names), ())
+
+
+def _apart(known: DecodedCollection, keys: pa.Array, payloads: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
     documents = documents_of(keys, payloads, known.name)
     if not known.explicit:
         _refuse_unknown(known, documents)
@@ -136,14 +188,21 @@ def _rows(known: DecodedCollection, keys: pa.Array, payloads: pa.Array, schema: 
         if column.name == key:
             arrays.append(_keys(known, column, keys))
             continue
-        try:
-            values = _cast(column, documents) if known.explicit else _carried(column, documents)
+        with _named(known, column, keys):
+            values = _cast(column, _at_path(column, documents)) if known.explicit else _carried(column, documents)
             arrays.append(array_of(values, column.type, column.source_type, column.name, unknown))
-        except Misfit as misfit:
-            raise _does_not_fit(known, column, keys[misfit.place].as_py(), misfit) from misfit
     if unknown and not known.explicit:
         raise _unknown(known, unknown)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@contextmanager
+def _named(known: DecodedCollection, column: Column, keys: pa.Array) -> Iterator[None]:
+    """Whoever does not fit is told with its key."""
+    try:
+        yield
+    except Misfit as misfit:
+        raise _does_not_fit(known, column, keys[misfit.place].as_py(), misfit) from misfit
 
 
 def _carried(column: Column, documents: Sequence[dict[str, Any]]) -> list[Any]:
@@ -154,9 +213,12 @@ def _carried(column: Column, documents: Sequence[dict[str, Any]]) -> list[Any]:
     return [next((document[name] for name in names if name in document), None) for document in documents]
 
 
-def _cast(column: Column, documents: Sequence[dict[str, Any]]) -> list[Any]:
+def _at_path(column: Column, documents: Sequence[dict[str, Any]]) -> list[Any]:
     path = column.carried_as[0].split(".")
-    values = [value_at(document, path) for document in documents]
+    return [value_at(document, path) for document in documents]
+
+
+def _cast(column: Column, values: list[Any]) -> list[Any]:
     convert = cast_of(column.type, column.source_type)
     if convert is None:
         return values
@@ -179,7 +241,7 @@ def _refuse_unknown(known: DecodedCollection, documents: Sequence[dict[str, Any]
         raise _unknown(known, unknown)
 
 
-def _unknown(known: DecodedCollection, unknown: set[str]) -> UnknownColumn:
+def _unknown(known: DecodedCollection, unknown: Iterable[str]) -> UnknownColumn:
     return UnknownColumn(
         f"{known.name}: documents have fields that the table does not have: {', '.join(sorted(unknown)[:20])}",
         hint="The table's schema must gain them first.",

@@ -1,6 +1,6 @@
 """What a deployment holds that a pipeline wants: collections by name or pattern, their documents by sample.
 
-wanted names --present--> Collection facts: uuid, post-images      `system.*`, views and time series are left out
+wanted names --present--> Collection facts: uuid, images      `system.*`, views and time series are left out
 collection --sampled--> documents, the ends of its _id index --> Document kind, type of the key
 """
 
@@ -26,7 +26,7 @@ _INTERNAL = frozenset(("admin", "config", "local"))
 class CollectionFacts:
     name: str
     uuid: str
-    post_images: bool
+    has_images: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,18 @@ def present(
                 images = info.get("options", {}).get("changeStreamPreAndPostImages", {})
                 found[name] = CollectionFacts(name, _hex(info["info"].get("uuid")), bool(images.get("enabled")))
     return found
+
+
+def counted(client: Client, name: str, expected: int) -> tuple[int, int]:
+    """How many documents a collection holds, and as of which cluster time at the latest. What the server knows without
+    looking is enough if it is what was expected. Raises PyMongoError."""
+    collection = collection_of(client, name)
+    with client.start_session() as session:
+        count = collection.estimated_document_count()
+        if count != expected:
+            count = collection.count_documents({}, hint="_id_", session=session)
+        time = session.operation_time
+        return count, 0 if time is None else time.time << 32 | time.inc
 
 
 def sampled(collection: Collection[dict[str, Any]], size: int, tell: OnConflict) -> Sample:

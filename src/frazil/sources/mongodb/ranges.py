@@ -27,7 +27,7 @@ RANGE_BYTES = 32 << 20
 RANGES_PER_STEP = 8
 RANGE_DOCUMENTS_MIN = 5_000
 RANGES_MIN = 4
-SAMPLES_PER_RANGE = 12
+SAMPLES_PER_RANGE = 40
 RANGES_MAX = 20_000
 
 
@@ -42,6 +42,10 @@ class IdRange:
 
     def to_json(self, collection: str, position: ClusterTime) -> str:
         return json.dumps({"ranged": collection, "lower": self.lower, "upper": self.upper, "at": position.text})
+
+
+NOTHING: tuple[tuple[IdRange, ...], ...] = ((),)
+"""The steps of a load that finds no collection: one, so that its end has a position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +72,18 @@ class Load:
         step = min(position.step - WHOLE, self.last) if position.time == self.time else self.last
         if position.time < self.time or step <= self.done:
             return self.start
-        return self.ranges(step)[-1].upper
+        ranges = self.ranges(step)
+        return ranges[-1].upper if ranges else None
 
 
 def plan_ranges(collection: Collection[Any], start: str | None) -> tuple[IdRange, ...]:
     """Ranges of about equal size from `start` on, the last one open. Raises PyMongoError."""
     documents, size = _extent(collection)
     count = min(max(-(-size // RANGE_BYTES), min(RANGES_MIN, documents // RANGE_DOCUMENTS_MIN), 1), RANGES_MAX)
-    bounds = _bounds(collection, count, start) if count > 1 else []
+    bounds, share = _bounds(collection, count, start) if count > 1 else ([], 1.0)
     edges = [start, *(bound_text(bound) for bound in bounds), None]
     pieces = len(edges) - 1
+    documents, size = int(documents * share), int(size * share)
     return tuple(
         IdRange(edges[at], edges[at + 1], -(-documents // pieces), max(-(-size // pieces), 1)) for at in range(pieces)
     )
@@ -97,14 +103,16 @@ def _exists(collection: Collection[Any]) -> bool:
     return bool(collection.database.list_collection_names(filter={"name": collection.name}))
 
 
-def _bounds(collection: Collection[Any], count: int, start: str | None) -> list[Any]:
+def _bounds(collection: Collection[Any], count: int, start: str | None) -> tuple[list[Any], float]:
+    """Ids between which about equally many documents lie, and which share of all lies behind `start`."""
     pipeline: list[dict[str, Any]] = [{"$sample": {"size": count * SAMPLES_PER_RANGE}}, {"$project": {"_id": 1}}]
     if start is not None:
         # An expression compares along the order of all types.
         pipeline.append({"$match": {"$expr": {"$gt": ["$_id", {"$literal": bound_of(start)}]}}})
     pipeline += [{"$sort": {"_id": 1}}]
     found = [row["_id"] for row in collection.aggregate(pipeline, allowDiskUse=True)]
-    chosen = [found[at] for at in range(SAMPLES_PER_RANGE - 1, len(found), SAMPLES_PER_RANGE)]
+    pieces = max(1, min(count, -(-len(found) // SAMPLES_PER_RANGE)))
+    chosen = [found[len(found) * piece // pieces] for piece in range(1, pieces)]
     unique: list[Any] = []
     for bound in chosen:
         # Nothing lies beyond the ends of the order, so the index cannot be walked from or to there.
@@ -112,4 +120,4 @@ def _bounds(collection: Collection[Any], count: int, start: str | None) -> list[
             continue
         if not unique or bound_text(unique[-1]) != bound_text(bound):
             unique.append(bound)
-    return unique
+    return unique, len(found) / (count * SAMPLES_PER_RANGE) if start is not None else 1.0

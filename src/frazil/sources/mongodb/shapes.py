@@ -25,11 +25,13 @@ _NO_NAME = re.compile(r"[.`\x00-\x1f\x7f]")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionSettings:
     """What the configuration says of one collection. `fields` is its explicit mapping, None in auto mode; `pins` are
-    types of top-level fields that are not to be inferred."""
+    types of top-level fields that are not to be inferred. `wants_before` if documents as they were before a change are
+    kept too."""
 
     fields: tuple[MappedField, ...] | None = None
     pins: Mapping[str, str] = field(default_factory=dict)
     sample: int = 1000
+    wants_before: bool = False
 
     @property
     def is_explicit(self) -> bool:

@@ -9,40 +9,44 @@
     splits      of a step: ranges of _id; of a time: spool files of the stream
 
 A step is offered once the stream has passed P0 for the tables that are beyond their load, and what the stream tells
-beyond P0 once all steps are: so every table's epochs ascend, whichever of the two it lives from.
+beyond P0 once all steps are: so every table's epochs ascend, whichever of the two it lives from. A cursor follows the
+collections it was opened for and no others; one that is lost (see `losses`) does not keep it from the rest.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from frazil.clock import Clock
-from frazil.errors import SourceLost
+from frazil.errors import ConfigError, SourceLost
 from frazil.model.change import SplitReport
 from frazil.model.columns import TableShape
 from frazil.model.epoch import Frontier, Window
 from frazil.model.ports import SourceTable, Split
 from frazil.model.position import WHOLE, ClusterTime, Position, is_before
+from frazil.model.progress import LoadProgress
 from frazil.model.remembered import KnownTable
 from frazil.sources.mongodb.client import Client, Server, look, open_client, translated
 from frazil.sources.mongodb.decode import DecodedCollection, DocumentDecoder
-from frazil.sources.mongodb.deployment import CollectionFacts, Sample, collection_of, present, sampled
-from frazil.sources.mongodb.kinds import Document, Kind, shown
-from frazil.sources.mongodb.looking import joined
-from frazil.sources.mongodb.ranges import Load, in_steps, plan_ranges
+from frazil.sources.mongodb.deployment import CollectionFacts, Sample, collection_of, counted, present, sampled
+from frazil.sources.mongodb.describing import Describer, Look, Tell, turn_images_on
+from frazil.sources.mongodb.kinds import Document, OnConflict
+from frazil.sources.mongodb.loads import Loads, Mismatch
+from frazil.sources.mongodb.losses import Loss, replaced
+from frazil.sources.mongodb.ranges import NOTHING, Load, in_steps, plan_ranges
 from frazil.sources.mongodb.reader import Assign, CollectionReader
-from frazil.sources.mongodb.shapes import CollectionSettings, missing_paths, shape_of, unmapped
-from frazil.sources.mongodb.stream import ChangeStream, Limits, Watched
+from frazil.sources.mongodb.shapes import CollectionSettings
+from frazil.sources.mongodb.spool import sweep
+from frazil.sources.mongodb.stream import ChangeStream, Limits
+from frazil.sources.mongodb.watching import Watched
 
-STEPS_AT_ONCE = 4
+LISTED_EVERY = 5.0
+"""How soon a collection that a pattern wants is found."""
 _PATIENCE = 15.0
 _PAUSE = 1.0
-
-Look = Callable[[Sequence[Split]], Sample]
-Tell = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +59,11 @@ class Wanted:
 
 
 class MongoDatabase:
-    """`look` tells what the documents of splits are like, by default nothing; `tell` reports to people (a sentence, and
-    facts by name). `spool` belongs to this pipeline alone."""
+    """`look` tells what the documents of splits are like, by default nothing; `tell` and `warn` report to people (a
+    sentence, and facts by name). `spool` belongs to this pipeline alone: each session has a directory of its own there.
+    """
+
+    rescans = True
 
     def __init__(
         self,
@@ -69,6 +76,7 @@ class MongoDatabase:
         spool: Path,
         clock: Clock,
         tell: Tell,
+        warn: Tell,
     ) -> None:
         self._uri = uri
         self._wanted = wanted
@@ -78,18 +86,33 @@ class MongoDatabase:
         self._spool = spool
         self._clock = clock
         self._tell = tell
+        self._warn = warn
         self._client: Client | None = None
         self._server: Server | None = None
         self._present: dict[str, CollectionFacts] | None = None
+        self._listed_at = 0.0
+        self._opened: frozenset[str] = frozenset()
         self._stream: ChangeStream | None = None
-        self._loads: dict[str, Load] = {}
-        self._rows: dict[str, int] = {}
-        self._counted: set[str] = set()
+        self._loads = Loads()
+        self._losses: dict[str, Loss] = {}
+        self._counts: list[Mismatch] = []
         self._reached: Position | None = None
         self._taken: ClusterTime | None = None
-        self._start = 0
         self._now = 0
-        self._told: set[tuple[str, str]] = set()
+        self._describer = Describer(settings, look, self._sample, tell)
+
+    def beside(self, tables: Collection[str]) -> MongoDatabase:
+        return MongoDatabase(
+            self._uri,
+            Wanted(named=tuple(sorted(tables)), matches=lambda _: False),
+            settings=self._settings,
+            look=self._look,
+            limits=self._limits,
+            spool=self._spool,
+            clock=self._clock,
+            tell=self._tell,
+            warn=self._warn,
+        )
 
     # the deployment
 
@@ -98,73 +121,59 @@ class MongoDatabase:
         return self._known_server().incarnation
 
     def tables(self) -> Sequence[SourceTable]:
-        """The named collections, whether they are there yet or not, and those that a pattern matches."""
+        """The named collections, whether they are there yet or not, and those that a pattern matches by now."""
+        if self._wanted.has_patterns and self._clock.monotonic() - self._listed_at >= LISTED_EVERY:
+            self._present = None
         return [SourceTable(name) for name in sorted({*self._wanted.named, *self._collections()})]
 
     def remarks(self, table: str) -> Sequence[str]:
         """What `frazil check` says of a collection beside its columns."""
-        facts = self._collections().get(table)
-        if facts is None:
-            return ["there is no such collection yet: check the name, or wait for its first document"]
-        notes = []
-        if facts.post_images:
-            notes.append("post-images are on: every epoch shows each document as it was then")
-        else:
-            notes.append(
-                "updates are looked up (updateLookup): a document that changes again before the look is shown as it is "
-                "then, so an epoch is exact once its keys are quiet. For exact epochs: db.runCommand({collMod: "
-                f'"{table.partition(".")[2]}", changeStreamPreAndPostImages: {{enabled: true}}}})'
-            )
-        settings = self._settings[table]
-        if settings.fields is not None:
-            seen = self._sample(table).seen
-            notes += [f"no document of the sample has {path!r}" for path in missing_paths(settings.fields, seen)]
-            left = unmapped(settings.fields, seen)
-            notes += [f"not mapped, and left out: {', '.join(left)}"] if left else []
-        return notes
+        return self._describer.remarks(table, self._collections().get(table))
 
     # reading
 
     def open(self, frontiers: Mapping[str, Frontier | None]) -> None:
-        """Raises SourceLost if a collection is another one than before, or the oplog no longer reaches back."""
+        """Collections that cannot be taken up are told by `lost`."""
         self._end_stream()
+        sweep(self._spool)
         self._server = self._present = None
+        self._opened = frozenset(frontiers)
         server, there = self._known_server(), self._collections()
         self._now = server.now.time
-        names = sorted({*self._wanted.named, *there, *frontiers})
-        after: dict[str, int] = {}
-        self._loads, self._rows, self._counted = {}, {}, set()
+        self._loads, self._losses, self._counts = Loads(), {}, []
         self._reached = self._taken = None
-        for name in names:
-            frontier = frontiers.get(name)
+        after: dict[str, int] = {}
+        for name, frontier in sorted(frontiers.items()):
+            self._must_show_before(name)
             facts = _noted(frontier)
-            self._same_collection(name, facts)
+            if facts.get("uuid") and facts["uuid"] != self._uuid(name):
+                self._losses[name] = replaced(name, name in there)
+                continue
             if frontier is None:
                 after[name] = self._now
-                self._loads[name] = self._planned(name, self._now, 0, None)
+                self._begin_load(name, self._now, 0, None, 0)
                 continue
             position = _cluster_time(frontier.position)
             after[name] = position.time
-            if "load" in facts and facts["load"] is not None:
-                self._loads[name] = self._planned(name, position.time, position.step - WHOLE, str(facts["load"]))
-                self._rows[name] = int(str(facts.get("rows", 0)))
-        if not names:
-            return
-        positions = [frontier.position for frontier in frontiers.values() if frontier is not None]
-        if positions and len(positions) == len(frontiers):
+            if facts.get("load") is not None:
+                rows = int(str(facts.get("rows", 0)))
+                self._begin_load(name, position.time, position.step - WHOLE, str(facts["load"]), rows)
+        positions = [one.position for name, one in frontiers.items() if one is not None and name in after]
+        if positions and len(positions) == len(after):
             self._reached = min(positions, key=lambda position: position.order)
-        self._start = min(after.values())
-        exact = bool(there) and all(name in there and there[name].post_images for name in names)
+        if after:
+            self._begin_stream(server, after)
+
+    def _begin_stream(self, server: Server, after: Mapping[str, int]) -> None:
+        there = self._collections()
         self._stream = ChangeStream(
             self._uri,
             Watched(
                 after=after,
-                is_new=lambda name: self._wanted.has_patterns and self._wanted.matches(name),
-                everywhere=self._wanted.has_patterns,
-                exact=exact,
+                exact=frozenset(name for name in after if name in there and there[name].has_images),
+                before=frozenset(name for name in after if self._settings[name].wants_before),
             ),
-            start=self._start,
-            stops=[*(load.time for load in self._loads.values()), self._now],
+            stops=[*self._loads.times, self._now],
             limits=self._limits,
             directory=self._spool / self._clock.new_uuid().hex[:12],
             clock=self._clock,
@@ -180,7 +189,8 @@ class MongoDatabase:
         if self._taken is not None:
             # Whoever asks for more has written what was handed out; after a failure the stream is read again.
             self._stream.forget(self._taken)
-        self._stream.make_room(any(self._is_ahead(load.position(load.last)) for load in self._loads.values()))
+        self._stream.make_room(self._loads.are_ahead(self._is_ahead))
+        self._compare_counts(self._stream)
         found = self._resolved(self._stream)
         idle_since, events = self._clock.monotonic(), self._stream.events
         while not found and not self._stream.has_passed(self._now):
@@ -196,15 +206,16 @@ class MongoDatabase:
         return found
 
     def _resolved(self, stream: ChangeStream) -> tuple[Position, ...]:
+        for name in stream.losses:
+            self._loads.end(name)
         segments = [segment.upper for segment in stream.segments() if self._is_ahead(segment.upper)]
-        for time in sorted({load.time for load in self._loads.values()}):
-            loads = [load for load in self._loads.values() if load.time == time]
-            first, last = min(load.done for load in loads) + 1, max(load.last for load in loads)
-            steps = [position for n in range(first, last + 1) if self._is_ahead(position := loads[0].position(n))]
+        for time in self._loads.times:
+            steps = self._loads.steps(time, self._is_ahead)
             if steps:
                 before = [upper for upper in segments if upper.time <= time]
-                # What follows the load in the stream waits until all its steps are taken.
-                return (*before, *steps[:STEPS_AT_ONCE]) if stream.has_passed(time) else tuple(before)
+                # Either of the two, since steps alone need no shuffle. What follows the load in the stream waits until
+                # all its steps are taken.
+                return tuple(before) if before or not stream.has_passed(time) else tuple(steps)
         return tuple(segments)
 
     def _is_ahead(self, position: ClusterTime) -> bool:
@@ -213,41 +224,52 @@ class MongoDatabase:
     def splits(
         self, window: Window, frontiers: Mapping[str, Frontier | None], index: Mapping[str, int]
     ) -> Sequence[Split]:
-        """Ranges of the load steps in the window, and spool files of its times."""
+        """Ranges of the load steps in the window, and spool files of its times. None of a collection that is lost."""
         upper = self._taken = _cluster_time(window.upper)
         if is_before(self._reached, upper):
             self._reached = upper
         found: list[Split] = []
         segments = () if self._stream is None else self._stream.segments()
+        losses = self._all_losses()
         for name, number in index.items():
             frontier = frontiers.get(name)
             tip = None if frontier is None else frontier.position
-            load = self._loads.get(name)
-            if load is not None:
-                for step in range(load.done + 1, load.last + 1):
-                    position = load.position(step)
-                    if is_before(tip, position) and not is_before(upper, position):
-                        found += [
-                            Split(number, f"{name}@{position}#{at}", piece.to_json(name, position), piece.size)
-                            for at, piece in enumerate(load.ranges(step))
-                        ]
+            if name not in losses:
+                found += self._loads.splits(name, number, frontier, upper)
             for segment in segments:
+                if name in losses and segment.upper.time >= losses[name].time:
+                    break
                 file = segment.files.get(name)
                 if file is not None and is_before(tip, segment.upper) and not is_before(upper, segment.upper):
                     found.append(Split(number, file.path, json.dumps({"spooled": name}), file.size))
         return found
 
+    def lost(self) -> Mapping[str, SourceLost]:
+        """A collection whose last changes were not handed out yet is still followed."""
+        segments = () if self._stream is None else self._stream.segments()
+        ahead = [segment for segment in segments if self._is_ahead(segment.upper)]
+        return {
+            name: loss.error
+            for name, loss in self._all_losses().items()
+            if not any(name in segment.files and segment.upper.time < loss.time for segment in ahead)
+        }
+
+    def _all_losses(self) -> dict[str, Loss]:
+        return {**self._losses, **({} if self._stream is None else self._stream.losses)}
+
+    def loading(self, table: str) -> LoadProgress | None:
+        return self._loads.progress(table)
+
+    def is_loaded(self, frontier: Frontier | None) -> bool:
+        return frontier is not None and _noted(frontier).get("load") is None
+
     def notes(self, table: str, upper: Position, reports: Sequence[SplitReport]) -> str:
         """The load's next bound while there is one, the newest resume token, the collection's own id."""
         position = _cluster_time(upper)
         facts: dict[str, object] = {"uuid": self._uuid(table), "token": self._token_before(position)}
-        load = self._loads.get(table)
-        if load is not None and position.time == load.time:
-            facts["rows"] = self._count_rows(table, position, reports)
-            bound = load.bound_behind(position)
-            if bound is not None:
-                facts["load"] = bound
-            self._report_load(table, load, position)
+        if load := self._loads.noted(table, position, reports):
+            facts |= load
+            self._report_load(table)
         return json.dumps({name: value for name, value in facts.items() if value not in ("", None)})
 
     def acknowledge(self, published: Position) -> None:
@@ -265,30 +287,14 @@ class MongoDatabase:
         self, splits: Sequence[Split], targets: Mapping[str, KnownTable], *, look: bool = False, ask: bool = False
     ) -> Mapping[str, TableShape]:
         """Raises ConfigError for an impossible mapping."""
-        by_table: dict[str, list[Split]] = {}
-        for split in splits:
-            facts = json.loads(split.facts)
-            by_table.setdefault(facts.get("ranged") or facts["spooled"], []).append(split)
-        found = {}
-        for name, own in by_table.items():
-            target = targets.get(name)
-            sample = Sample(Document(), None)
-            if target is None or self._settings[name].is_explicit:
-                sample = self._sample(name)
-            if look or (target is None and sample.id_type is None):
-                sample = joined([sample, self._look(own)])
-            shape = shape_of(name, self._settings[name], sample.seen, sample.id_type, target, self._conflict(name))
-            if shape is not None:
-                found[name] = shape
-        return found
+        return self._describer.shapes(splits, targets, look)
 
     def renewed(self, table: str, splits: Sequence[Split]) -> bool:
         """A collection has no schema that could change by itself."""
         return False
 
     def preview(self, table: str, target: KnownTable | None) -> TableShape | None:
-        sample = self._sample(table)
-        return shape_of(table, self._settings[table], sample.seen, sample.id_type, target, self._conflict(table))
+        return self._describer.shape(table, self._describer.sample(table), target)
 
     def reader(self, index: Mapping[str, int], shapes: Mapping[str, TableShape], assign: Assign) -> CollectionReader:
         return CollectionReader(self._uri, {number: name for name, number in index.items()}, assign)
@@ -317,49 +323,32 @@ class MongoDatabase:
     def _collections(self) -> dict[str, CollectionFacts]:
         if self._present is None:
             self._known_server()
+            named = {*self._wanted.named, *self._opened}
             with translated(self._uri):
                 wants = self._wanted.matches if self._wanted.has_patterns else None
-                self._present = present(self._connection(), self._wanted.named, wants)
-            for name in self._wanted.named:
-                if name not in self._present:
-                    self._tell_once("there is no such collection yet", name)
+                self._present = present(self._connection(), sorted(named), wants)
+            self._listed_at = self._clock.monotonic()
+            for name in sorted(named - self._present.keys()):
+                self._describer.tell_once("there is no such collection yet", name)
         return self._present
 
-    def _planned(self, name: str, time: int, done: int, start: str | None) -> Load:
+    def _begin_load(self, name: str, time: int, done: int, start: str | None, rows: int) -> None:
         if name not in self._collections():
-            return Load(time, done, (), start)
+            self._loads.begin(name, Load(time, done, NOTHING, start), rows=rows, total=rows)
+            return
         with translated(self._uri, name):
-            ranges = plan_ranges(collection_of(self._connection(), name), start)
+            collection = collection_of(self._connection(), name)
+            total = collection.estimated_document_count()
+            ranges = plan_ranges(collection, start)
         steps = in_steps(ranges)
-        documents = sum(piece.documents for piece in ranges)
-        self._tell(
-            "first load", table=name, documents=documents, ranges=len(ranges), steps=len(steps), resumed=done > 0
-        )
-        return Load(time, done, steps, start)
+        self._tell("first load", table=name, documents=total, ranges=len(ranges), steps=len(steps), resumed=done > 0)
+        self._loads.begin(name, Load(time, done, steps, start), rows=rows, total=total)
 
-    def _sample(self, name: str) -> Sample:
+    def _sample(self, name: str, tell: OnConflict) -> Sample:
         if name not in self._collections():
             return Sample(Document(), None)
         with translated(self._uri, name):
-            collection = collection_of(self._connection(), name)
-            sample = sampled(collection, self._settings[name].sample, self._conflict(name))
-        fields = self._settings[name].fields
-        if fields is not None:
-            for path in missing_paths(fields, sample.seen):
-                self._tell_once(f"no document of the sample has {path!r}", name)
-            for left in unmapped(fields, sample.seen):
-                self._tell_once(f"the field {left!r} is not mapped and is left out", name)
-        return sample
-
-    def _same_collection(self, name: str, facts: Mapping[str, object]) -> None:
-        known, now = facts.get("uuid"), self._uuid(name)
-        if known and now and known != now:
-            raise SourceLost(
-                f"{name} is another collection than the one that was mirrored: it was dropped and made again",
-                hint=f"Drop the Iceberg table of {name} and start the pipeline: the collection is loaded anew.",
-                table=name,
-                tables=[name],
-            )
+            return sampled(collection_of(self._connection(), name), self._settings[name].sample, tell)
 
     def _uuid(self, name: str) -> str:
         facts = self._collections().get(name)
@@ -370,39 +359,34 @@ class MongoDatabase:
         tokens = [segment.token for segment in segments if segment.upper <= position and segment.token]
         return tokens[-1] if tokens else ""
 
-    def _count_rows(self, table: str, position: ClusterTime, reports: Sequence[SplitReport]) -> int:
-        """How many documents the load has read up to the position; each of its ranges is counted once."""
-        for report in reports:
-            name, _, place = report.split.rpartition("@")
-            if name != table or report.split in self._counted:
-                continue
-            if not is_before(position, ClusterTime.parse(place.partition("#")[0])):
-                self._counted.add(report.split)
-                self._rows[table] = self._rows.get(table, 0) + report.rows
-        return self._rows.get(table, 0)
+    def _report_load(self, name: str) -> None:
+        rows, is_read = self._loads.read(name)
+        if not is_read:
+            self._tell("first load", table=name, documents=rows)
+            return
+        with translated(self._uri, name):
+            there, at = counted(self._connection(), name, rows)
+        self._tell("first load is read", table=name, documents=rows, documents_now=there)
+        if there != rows:
+            self._counts.append(Mismatch(name, rows, there, at))
 
-    def _report_load(self, name: str, load: Load, position: ClusterTime) -> None:
-        done = load.bound_behind(position) is None
-        rows = self._rows.get(name, 0)
-        if done:
-            with translated(self._uri, name):
-                now = collection_of(self._connection(), name).estimated_document_count()
-            self._tell("first load is read", table=name, documents=rows, documents_now=now)
-        else:
-            self._tell(
-                "first load", table=name, step=min(position.step - WHOLE, load.last), steps=load.last, documents=rows
-            )
+    def _compare_counts(self, stream: ChangeStream) -> None:
+        """Numbers that differ mean something only if nothing changed meanwhile, which the stream tells later."""
+        for one in [one for one in self._counts if stream.has_passed(one.at)]:
+            self._counts.remove(one)
+            if not stream.has_touched(one.name):
+                self._warn(one.warning, table=one.name, documents=one.read, documents_now=one.there)
 
-    def _conflict(self, name: str) -> Callable[[str, Kind, Kind], None]:
-        def tell(path: str, one: Kind, other: Kind) -> None:
-            self._tell_once(f"{path} is {shown(one)} and {shown(other)}: its column holds JSON", name)
-
-        return tell
-
-    def _tell_once(self, sentence: str, name: str) -> None:
-        if (name, sentence) not in self._told:
-            self._told.add((name, sentence))
-            self._tell(sentence, table=name)
+    def _must_show_before(self, name: str) -> None:
+        facts = self._collections().get(name)
+        if facts is None or facts.has_images or not self._settings[name].wants_before:
+            return
+        raise ConfigError(
+            f"{name}: a changelog keeps documents as they were before each change, and this collection has no "
+            "pre-images",
+            hint=f"{turn_images_on(name)}, then start again; or leave out `changelog` and `deletes: append-only`.",
+            table=name,
+        )
 
     def _end_stream(self) -> None:
         if self._stream is not None:

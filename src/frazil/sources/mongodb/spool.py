@@ -1,27 +1,30 @@
 """Changes on disk: what the change stream told between two cluster times, one file for each collection.
 
-    add(collection, key, position, op, payload) --> buffers --chunks--> <segment>-<collection>.arrow
+    add(collection, rows) --> buffers --chunks--> <session>/<segment>-<collection>.arrow
     close(upper, token) ---------------------------------------------> Segment
 
-A file is Arrow's stream format with the columns of `reader.SPOOLED`; memory holds a chunk of each.
+A file is Arrow's stream format with the columns of `reader.SPOOLED`; memory holds a chunk of each. All sessions of a
+pipeline have one parent directory. Each holds a lock while it lives, so that a start finds what crashed ones left.
 """
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 
 from frazil.errors import StorageUnavailable
-from frazil.model.change import Op
 from frazil.model.position import ClusterTime
 from frazil.sources.mongodb.reader import SPOOLED
 
 _CHUNK_ROWS = 8192
 _CHUNK_BYTES = 4 << 20
+_LOCK = "in-use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,47 +42,41 @@ class Segment:
     files: Mapping[str, SpoolFile]
     token: str
 
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files.values())
+
 
 @dataclass(slots=True)
 class _Buffer:
     path: Path
-    keys: list[str] = field(default_factory=list)
-    majors: list[int] = field(default_factory=list)
-    minors: list[int] = field(default_factory=list)
-    ops: list[int] = field(default_factory=list)
-    payloads: list[bytes | None] = field(default_factory=list)
-    waiting: int = 0
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    waiting_rows: int = 0
+    waiting_size: int = 0
     rows: int = 0
     size: int = 0
     writer: pa.RecordBatchStreamWriter | None = None
     file: pa.OSFile | None = None
 
-    def add(self, key: str, position: tuple[int, int], op: Op, payload: bytes | None) -> int:
-        self.keys.append(key)
-        self.majors.append(position[0])
-        self.minors.append(position[1])
-        self.ops.append(int(op))
-        self.payloads.append(payload)
-        size = len(key) + (0 if payload is None else len(payload)) + 24
-        self.waiting += size
+    def add(self, rows: pa.RecordBatch) -> int:
+        size: int = rows.nbytes
+        self.waiting.append(rows)
+        self.waiting_rows += rows.num_rows
+        self.waiting_size += size
         self.size += size
-        self.rows += 1
-        if len(self.keys) >= _CHUNK_ROWS or self.waiting >= _CHUNK_BYTES:
+        self.rows += rows.num_rows
+        if self.waiting_rows >= _CHUNK_ROWS or self.waiting_size >= _CHUNK_BYTES:
             self.flush()
         return size
 
     def flush(self) -> None:
-        if not self.keys:
+        if not self.waiting:
             return
         if self.writer is None:
             self.file = pa.OSFile(str(self.path), "wb")
             self.writer = pa.ipc.new_stream(self.file, SPOOLED)
-        columns = (self.keys, self.majors, self.minors, self.ops, self.payloads)
-        arrays = [pa.array(values, f.type) for values, f in zip(columns, SPOOLED, strict=True)]
-        self.writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=SPOOLED))
-        for values in columns:
-            values.clear()
-        self.waiting = 0
+        self.writer.write_batch(pa.concat_batches(self.waiting))
+        self.waiting, self.waiting_rows, self.waiting_size = [], 0, 0
 
     def close(self) -> None:
         self.flush()
@@ -99,20 +96,22 @@ class Spool:
         self.size = 0
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            self._lock = (directory / _LOCK).open("w")
+            _is_taken(self._lock)
         except OSError as error:
             raise _unusable(directory, error) from error
 
-    def add(self, collection: str, key: str, position: tuple[int, int], op: Op, payload: bytes | None) -> None:
-        """Raises StorageUnavailable if the disk does not take it."""
+    def add(self, collection: str, rows: pa.RecordBatch) -> None:
+        """SPOOLED rows, in their order. Raises StorageUnavailable if the disk does not take them."""
         buffer = self._open.get(collection)
         if buffer is None:
             path = self._directory / f"{self._number:08d}-{len(self._open):04d}.arrow"
             buffer = self._open[collection] = _Buffer(path)
         try:
-            self.size += buffer.add(key, position, op, payload)
+            self.size += buffer.add(rows)
         except OSError as error:
             raise _unusable(self._directory, error) from error
-        self.rows += 1
+        self.rows += rows.num_rows
 
     def close(self, upper: ClusterTime, token: str) -> Segment:
         """Ends the open segment and begins the next one."""
@@ -128,12 +127,36 @@ class Spool:
 
     def remove(self) -> None:
         shutil.rmtree(self._directory, ignore_errors=True)
+        self._lock.close()
 
 
 def forget(segment: Segment) -> None:
     """Removes its files."""
     for file in segment.files.values():
         Path(file.path).unlink(missing_ok=True)
+
+
+def sweep(parent: Path) -> int:
+    """Removes the directories of sessions that no longer live, and says how many there were."""
+    swept = 0
+    for lock in parent.glob(f"*/{_LOCK}"):
+        try:
+            with lock.open("r+") as held:
+                if _is_taken(held):
+                    shutil.rmtree(lock.parent, ignore_errors=True)
+                    swept += 1
+        except OSError:
+            continue
+    return swept
+
+
+def _is_taken(lock: IO[str]) -> bool:
+    """Whether the lock is ours now. Where a file system knows no locks nobody gets one, and nothing is swept."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _unusable(directory: Path, error: OSError) -> StorageUnavailable:

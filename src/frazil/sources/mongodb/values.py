@@ -32,6 +32,7 @@ from bson.timestamp import Timestamp
 from frazil.model import columns as iceberg
 from frazil.model.arrow import value_type
 from frazil.model.columns import Decimal, ListOf, StructOf, Type
+from frazil.sources.mongodb.arrays import nulls
 from frazil.sources.mongodb.ids import regex_text
 from frazil.sources.mongodb.kinds import EXACT_DOUBLE, JSON, inner_doc
 
@@ -58,7 +59,7 @@ def array_of(values: Sequence[Any], type_: Type, doc: str, path: str, unknown: s
         values = [None if type(value) in _NO_VALUE else value for value in values]
     seen -= _NO_VALUE
     if not seen:
-        return _nulls(len(values), type_)
+        return nulls(len(values), type_)
     match type_:
         case StructOf():
             return _structs(values, seen, type_, path, unknown)
@@ -161,18 +162,6 @@ def _lists(values: Sequence[Any], seen: set[type], type_: ListOf, doc: str, path
 def _first_other(values: Sequence[Any], wanted: type, path: str, type_: Type) -> Misfit:
     place = next(at for at, value in enumerate(values) if value is not None and type(value) is not wanted)
     return Misfit(place, path, values[place], str(type_))
-
-
-def _nulls(count: int, type_: Type) -> pa.Array:
-    match type_:
-        case StructOf(fields):
-            children = [_nulls(count, f.type) for f in fields]
-            named = [pa.field(f.name, child.type) for f, child in zip(fields, children, strict=True)]
-            return pa.StructArray.from_arrays(children, fields=named, mask=pa.repeat(True, count))
-        case ListOf(element):
-            offsets = pa.repeat(pa.scalar(0, pa.int32()), count + 1)
-            return pa.ListArray.from_arrays(offsets, _nulls(0, element), mask=pa.repeat(True, count))
-    return pa.nulls(count, value_type(type_))
 
 
 def _refuse(value: Any) -> Any:

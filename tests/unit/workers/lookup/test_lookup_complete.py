@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyroaring import BitMap64
 from test_lookup_locate import FENCE, JOB, NAME, FakeLake
 
 from frazil.clock import SystemClock
@@ -28,7 +27,7 @@ from frazil.model.arrow import TRAVEL
 from frazil.model.change import Op
 from frazil.model.columns import INT, LONG, STRING, Field, ListOf, Schema
 from frazil.model.files import FileClosed, Kind
-from frazil.model.live import LiveDelete, LiveFile
+from frazil.model.live import LiveFile
 from frazil.model.names import batch_id, epoch_prefix
 from frazil.model.partitions import UNPARTITIONED, PartitionField, PartitionSpec, Transform
 from frazil.model.parts import PRIMARY, Part
@@ -40,7 +39,6 @@ from frazil.workers.lookup import completing
 from frazil.workers.lookup.cache import IndexCache
 from frazil.workers.lookup.keys import Keys
 from frazil.workers.lookup.locate import Found, TableLocator
-from frazil.workers.lookup.positions import write_positions
 from frazil.workers.lookup.tables import SearchedTable
 from frazil.workers.lookup.vectors import to_bitmap, to_positions
 from frazil.workers.targets import TargetsWriter
@@ -226,24 +224,7 @@ class World:
             return
         file = self.chance.choice(files)
         alive = sorted(set(range(file.records)) - set(self.lake.deleted.of(file, {})))
-        self.delete_at(file, self.chance.choice(alive))
-
-    def delete_at(self, file: LiveFile, position: int) -> None:
-        path = f"{self.folder}/foreign-{next(self.numbers)}.parquet"
-        closed = write_positions(path, {file.path: BitMap64([position])}, ParquetSettings(), {})
-        number = (self.lake.listing.snapshot_id or 0) + 1
-        foreign = LiveDelete(
-            path=path,
-            kind=Kind.POSITION_DELETE,
-            format="parquet",
-            size=closed.size,
-            records=1,
-            sequence_number=number,
-            spec_id=file.spec_id,
-            partition=file.partition,
-            data_file=file.path,
-        )
-        self.lake.listing = changed(self.lake.listing, number, (), [foreign], frozenset())
+        self.lake.delete_at(file, self.chance.choice(alive))
 
     def others(self) -> Any:
         return self.chance.choice([self.append, self.rewrite, self.delete_by_key, self.delete_by_position])
@@ -339,7 +320,7 @@ def test_a_row_that_is_deleted_in_a_file_with_others_fills_nothing(tmp_path: Pat
     world.append({ONE: {"p": 2, "q": 2, "r": "b"}, two: {"p": 3, "q": 3, "r": "c"}})
     newest = max(world.lake.listing.data.values(), key=lambda file: file.sequence_number)
     places = pq.read_table(newest.path).column("id").to_pylist()
-    world.delete_at(newest, places.index(1))
+    world.lake.delete_at(newest, places.index(1))
     world.publish((ONE, Q, {"q": 8}), (two, Q, {"q": 9}))
     assert [row["r"] for key in (ONE, two) for row in world.lake.alive()[key]] == ["a", "c"]
 

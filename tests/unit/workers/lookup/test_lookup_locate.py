@@ -26,7 +26,7 @@ from frazil.model.columns import INT, LONG, STRING, Field, Schema
 from frazil.model.commit import CommitPlan
 from frazil.model.files import FileClosed, Kind
 from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
-from frazil.model.live import LiveDelete, LiveFiles
+from frazil.model.live import LiveDelete, LiveFile, LiveFiles
 from frazil.model.names import JobId, TableName, batch_id, epoch_prefix
 from frazil.model.partitions import UNPARTITIONED, PartitionField, PartitionSpec, Transform
 from frazil.model.ports import Located
@@ -73,6 +73,24 @@ class FakeLake:
         after = advanced(self.listing, plan, number, number, (1,))
         assert after is not None
         self.listing = after
+
+    def delete_at(self, file: LiveFile, position: int) -> None:
+        """Somebody deletes a row by its position, with a position delete file of version 2."""
+        number = (self.listing.snapshot_id or 0) + 1
+        path = f"{self.folder}/foreign-{number}.parquet"
+        closed = write_positions(path, {file.path: BitMap64([position])}, ParquetSettings(), {})
+        foreign = LiveDelete(
+            path=path,
+            kind=Kind.POSITION_DELETE,
+            format="parquet",
+            size=closed.size,
+            records=1,
+            sequence_number=number,
+            spec_id=file.spec_id,
+            partition=file.partition,
+            data_file=file.path,
+        )
+        self.listing = changed(self.listing, number, (), [foreign], frozenset())
 
     def rows(self) -> Rows:
         found: Rows = Counter()
@@ -188,7 +206,6 @@ class World:
             before -= Counter((*key, value) for key, value in layer.items())
 
     def delete(self) -> None:
-        """Somebody deletes a row by its position, with a position delete file of version 2."""
         files = [
             file for file in applied(self.lake.listing).files if file.records > len(self.lake.deleted.of(file, {}))
         ]
@@ -196,22 +213,8 @@ class World:
             return
         file = self.chance.choice(files)
         position = self.chance.choice(sorted(set(range(file.records)) - set(self.lake.deleted.of(file, {}))))
-        path = f"{self.lake.folder}/foreign-{next(self.numbers)}.parquet"
-        closed = write_positions(path, {file.path: BitMap64([position])}, ParquetSettings(), {})
-        number = (self.lake.listing.snapshot_id or 0) + 1
-        foreign = LiveDelete(
-            path=path,
-            kind=Kind.POSITION_DELETE,
-            format="parquet",
-            size=closed.size,
-            records=1,
-            sequence_number=number,
-            spec_id=file.spec_id,
-            partition=file.partition,
-            data_file=file.path,
-        )
         before = self.lake.rows()
-        self.lake.listing = changed(self.lake.listing, number, (), [foreign], frozenset())
+        self.lake.delete_at(file, position)
         self.model -= before - self.lake.rows()
 
     def upgrade(self) -> None:

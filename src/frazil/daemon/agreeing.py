@@ -1,0 +1,59 @@
+"""Tells readers the moments at which all tables of a pipeline agree.
+
+every table published up to R --look at each head--> all show it --> recorded --> the source may forget up to R
+                                          `--> one does not: CutAgain
+
+A commit of several tables may land in part, or be answered and lost: only tables prove what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+
+from frazil.daemon.cursor import CutAgain
+from frazil.daemon.parts import RecordsAgreement
+from frazil.daemon.tables import RunningTable
+from frazil.lake.history import as_of
+from frazil.model.names import JobId, TableName
+from frazil.model.ports import Lake
+from frazil.model.position import Position, is_before
+from frazil.observability.logs import Log
+
+_log = Log("frazil.pipeline")
+
+
+class Agreement:
+    """Any thread may ask."""
+
+    def __init__(self, records: RecordsAgreement, lake: Lake, job: JobId) -> None:
+        self._records = records
+        self._lake = lake
+        self._job = job
+        self._reached: Position | None = None
+        self._lock = Lock()
+
+    def reached(self, resolved: Position | None, mirrors: Sequence[RunningTable]) -> Position | None:
+        """Up to where all tables are proven to agree, if they are published up to `resolved`. Raises CutAgain if one of
+        them does not show what was published to it."""
+        with self._lock:
+            if resolved is not None and is_before(self._reached, resolved):
+                self._record(resolved, {mirror.target: self._shown(mirror, resolved) for mirror in mirrors})
+                self._reached = resolved
+            return self._reached
+
+    def _shown(self, mirror: RunningTable, resolved: Position) -> int | None:
+        published = mirror.progress.published
+        if published is None:
+            return None
+        head = self._lake.head(mirror.target)
+        newest = head.newest(self._job)
+        if newest is None or is_before(newest.resolved, published.position):
+            text = f"{mirror.name} does not show the epoch up to {published.position} any more"
+            raise CutAgain(text, table=mirror.name)
+        shown = as_of(head, self._job, resolved)
+        return None if shown is None else shown.snapshot_id
+
+    def _record(self, resolved: Position, snapshots: dict[TableName, int | None]) -> None:
+        if not self._records.record(self._job, resolved, snapshots):
+            _log.warning("the moment at which all tables agree was not recorded", resolved=resolved.text)

@@ -1,0 +1,112 @@
+"""What collections look like: by a sample of their documents, by the documents of a window, by what the server says.
+
+sampled documents --+
+looked-at splits ---+--> kinds --shape_of--> TableShape       conflicts and fields that nobody maps are told once
+target table -------+
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+from frazil.model.columns import TableShape
+from frazil.model.ports import Split
+from frazil.model.remembered import KnownTable
+from frazil.sources.mongodb.deployment import CollectionFacts, Sample
+from frazil.sources.mongodb.kinds import Document, Kind, OnConflict, shown
+from frazil.sources.mongodb.looking import joined
+from frazil.sources.mongodb.shapes import CollectionSettings, missing_paths, shape_of, unmapped
+
+Look = Callable[[Sequence[Split]], Sample]
+Tell = Callable[..., None]
+
+
+class Describer:
+    """`look` tells what the documents of splits are like; `sample` some documents of a collection."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, CollectionSettings],
+        look: Look,
+        sample: Callable[[str, OnConflict], Sample],
+        tell: Tell,
+    ) -> None:
+        self._settings = settings
+        self._look = look
+        self._take_sample = sample
+        self._tell = tell
+        self._told: set[tuple[str, str]] = set()
+
+    def shapes(
+        self, splits: Sequence[Split], targets: Mapping[str, KnownTable], look: bool
+    ) -> Mapping[str, TableShape]:
+        """Raises ConfigError for an impossible mapping."""
+        by_table: dict[str, list[Split]] = {}
+        for split in splits:
+            facts = json.loads(split.facts)
+            by_table.setdefault(facts.get("ranged") or facts["spooled"], []).append(split)
+        found = {}
+        for name, own in by_table.items():
+            target = targets.get(name)
+            sample = Sample(Document(), None)
+            if target is None or self._settings[name].is_explicit:
+                sample = self.sample(name)
+            if look or (target is None and sample.id_type is None):
+                sample = joined([sample, self._look(own)])
+            shape = self.shape(name, sample, target)
+            if shape is not None:
+                found[name] = shape
+        return found
+
+    def shape(self, name: str, sample: Sample, target: KnownTable | None) -> TableShape | None:
+        return shape_of(name, self._settings[name], sample.seen, sample.id_type, target, self._conflict(name))
+
+    def sample(self, name: str) -> Sample:
+        sample = self._take_sample(name, self._conflict(name))
+        fields = self._settings[name].fields
+        if fields is not None:
+            for path in missing_paths(fields, sample.seen):
+                self.tell_once(f"no document of the sample has {path!r}", name)
+            for left in unmapped(fields, sample.seen):
+                self.tell_once(f"the field {left!r} is not mapped and is left out", name)
+        return sample
+
+    def remarks(self, name: str, facts: CollectionFacts | None) -> Sequence[str]:
+        """What `frazil check` says of a collection beside its columns."""
+        if facts is None:
+            return ["there is no such collection yet: check the name, or wait for its first document"]
+        notes = []
+        if facts.has_images:
+            notes.append("post-images are on: every epoch shows each document as it was then")
+        else:
+            notes.append(
+                "updates are looked up, as with updateLookup: a document that changes again before the look is shown "
+                "as it is then, so an epoch is exact once its keys are quiet. For exact epochs: "
+                f"{turn_images_on(name)}"
+            )
+        settings = self._settings[name]
+        if settings.wants_before and not facts.has_images:
+            notes.append("it has no pre-images, which a changelog needs: the pipeline will not follow it")
+        if settings.fields is not None:
+            seen = self.sample(name).seen
+            notes += [f"no document of the sample has {path!r}" for path in missing_paths(settings.fields, seen)]
+            left = unmapped(settings.fields, seen)
+            notes += [f"not mapped, and left out: {', '.join(left)}"] if left else []
+        return notes
+
+    def tell_once(self, sentence: str, name: str) -> None:
+        if (name, sentence) not in self._told:
+            self._told.add((name, sentence))
+            self._tell(sentence, table=name)
+
+    def _conflict(self, name: str) -> OnConflict:
+        def tell(path: str, one: Kind, other: Kind) -> None:
+            self.tell_once(f"{path} is {shown(one)} and {shown(other)}: its column holds JSON", name)
+
+        return tell
+
+
+def turn_images_on(name: str) -> str:
+    """The command that lets the server keep pre- and post-images of a collection."""
+    return f'db.runCommand({{collMod: "{name.partition(".")[2]}", changeStreamPreAndPostImages: {{enabled: true}}}})'

@@ -1,0 +1,107 @@
+"""Raw BSON documents: where each one lies among those that lie one behind the other, and its key.
+
+raw batch --places--> [0, 118, 240, ...] --keys--> canonical texts of the `_id`s, see `ids`
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from itertools import pairwise
+
+import bson
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from bson.errors import BSONError
+
+from frazil.errors import BadInput
+from frazil.sources.mongodb import layout
+from frazil.sources.mongodb.arrays import object_ids, texts
+from frazil.sources.mongodb.ids import CODEC, id_text
+from frazil.sources.mongodb.layout import Bytes, Ints
+
+_LENGTH = struct.Struct("<i")
+_LONG = struct.Struct("<q")
+_ID = int.from_bytes(b"_id\x00", "little")
+# Whatever `ids.id_text` might write in quotes, and a little more.
+_SUSPECT = r'^(?:["{\[]|true|false|null|[0-9a-f]{24})'
+_SIZES = {0x01: 8, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0xFF: 0, 0x7F: 0}
+
+
+def places(raw: bytes) -> list[int]:
+    """Where documents that lie one behind the other begin, and where the last one ends."""
+    found, at, end, length = [0], 0, len(raw), _LENGTH.unpack_from
+    while at < end:
+        at += length(raw, at)[0]
+        found.append(at)
+    return found
+
+
+def documents_in(raw: bytes) -> Iterator[bytes]:
+    for start, end in pairwise(places(raw)):
+        yield raw[start:end]
+
+
+def keys_of(data: Bytes, starts: Ints, ends: Ints, table: str) -> pa.Array:
+    """`key_of` of all documents that begin and end there."""
+    kinds = data.u1[starts + 4] * (data.i4[starts + 5] == _ID)
+    at = starts + 9
+    if (kinds == layout.OBJECT_ID).all():
+        return object_ids(data, at)
+    if (is_short := kinds == layout.INT32).all() or (is_short | (kinds == layout.INT64)).all():
+        numbers = pa.array(np.where(is_short, data.i4[at].astype(np.int64), data.i8[at])).cast(pa.string())
+        return pc.binary_join_element_wise('{"$numberLong":"', numbers, '"}', "")
+    if (kinds == layout.STRING).all():
+        plain = _plain_texts(data, at)
+        if plain is not None:
+            return plain
+    borders = zip(starts.tolist(), ends.tolist(), strict=True)
+    return pa.array([key_of(data.text(start, end), table) for start, end in borders], pa.string())
+
+
+def _plain_texts(data: Bytes, at: Ints) -> pa.Array | None:
+    """None if one of them could be taken for something else, or is no text."""
+    try:
+        found = texts(data, at + 4, at + 3 + data.i4[at]).cast(pa.string())
+    except pa.ArrowInvalid:
+        return None
+    return None if pc.any(pc.match_substring_regex(found, _SUSPECT)).as_py() else found
+
+
+def key_of(document: bytes, table: str) -> str:
+    """The canonical text of a document's `_id`, also if the rest of the document is damaged. Raises BadInput."""
+    # The server stores `_id` as a document's first field.
+    if document[5:9] == b"_id\x00":
+        kind = document[4]
+        if kind == layout.OBJECT_ID:
+            return document[9:21].hex()
+        if kind == layout.INT32:
+            return f'{{"$numberLong":"{_LENGTH.unpack_from(document, 9)[0]}"}}'
+        if kind == layout.INT64:
+            return f'{{"$numberLong":"{_LONG.unpack_from(document, 9)[0]}"}}'
+    try:
+        return id_text(bson.decode(only_id(document), codec_options=CODEC)["_id"])
+    except (BSONError, KeyError, TypeError, ValueError) as error:
+        raise BadInput(
+            f"{table}: a document has an _id that cannot be read: {error}",
+            hint="Find it with db.collection.find().sort({_id: 1}) in mongosh and give it a proper _id.",
+            table=table,
+        ) from error
+
+
+def only_id(document: bytes) -> bytes:
+    """The document cut behind its first field where the length of that is told by its type; else the whole."""
+    kind = document[4] if document[5:9] == b"_id\x00" else None
+    if kind == 0x02:
+        size = 4 + _LENGTH.unpack_from(document, 9)[0]
+    elif kind in (0x03, 0x04):
+        size = _LENGTH.unpack_from(document, 9)[0]
+    elif kind == 0x05:
+        size = 5 + _LENGTH.unpack_from(document, 9)[0]
+    elif kind in _SIZES:
+        size = _SIZES[kind]
+    else:
+        return document
+    body = document[4 : 9 + size] + b"\x00"
+    return _LENGTH.pack(len(body) + 4) + body
