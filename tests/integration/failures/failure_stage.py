@@ -29,9 +29,9 @@ from frazil.config.load import load_config
 from frazil.daemon.api import Pipeline
 from frazil.daemon.assemble import assemble
 from frazil.daemon.parts import Parts
-from frazil.daemon.supervisor import Supervisor
 from frazil.daemon.places import catalog_settings
 from frazil.daemon.results import RunSummary
+from frazil.daemon.supervisor import Supervisor
 from frazil.demo.changefeed import Changefeed
 from frazil.demo.proof import differences
 from frazil.demo.shop import COLUMNS, KEYS, Shop
