@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -24,11 +25,13 @@ from rich.table import Table
 from frazil.cli.exit_codes import EPILOG
 from frazil.cli.output import counted, print_json, seconds_text, stdout_kept_clean, table_of
 from frazil.cli.seam import Session, json_option, on_pipeline
+from frazil.clock import SystemClock
 from frazil.config.model import PipelineConfig
 from frazil.daemon.results import Progress, RunSummary, TableProgress
 from frazil.observability.logs import Log
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_BAR = 12
 _log = Log("frazil.cli.run")
 
 
@@ -114,20 +117,60 @@ def _view(session: Session) -> Iterator[Callable[[Progress], None]]:
     console = Console(file=sys.stderr, highlight=False)
     plain, session.write_line = session.write_line, lambda line: console.print(line, markup=False, soft_wrap=True)
     try:
+        pace = LoadPace()
         with Live(progress_table(Progress(())), console=console, refresh_per_second=4) as live:
-            yield lambda progress: live.update(progress_table(progress))
+            yield lambda progress: live.update(progress_table(progress, pace))
     finally:
         session.write_line = plain
 
 
-def progress_table(progress: Progress) -> Table:
-    """The live view: a line for each table."""
+class LoadPace:
+    """How long the first loads will still take, judging by how fast they were so far."""
+
+    def __init__(self) -> None:
+        self._began: dict[str, tuple[datetime, int]] = {}
+
+    def seconds_left(self, table: TableProgress, now: datetime) -> float | None:
+        """None while nothing can be told."""
+        if table.load is None:
+            self._began.pop(table.name, None)
+            return None
+        began, done = self._began.setdefault(table.name, (now, table.load.done))
+        rows, seconds = table.load.done - done, (now - began).total_seconds()
+        left = max(0, table.load.total - table.load.done)
+        return left * seconds / rows if rows > 0 and seconds > 0 else None
+
+
+def progress_table(progress: Progress, pace: LoadPace | None = None, now: datetime | None = None) -> Table:
+    """The live view: a line for each table; what is held up says why below."""
+    pace, now = pace or LoadPace(), now or SystemClock().now()
     rows = [
-        (t.name, t.state.value, f"{t.epochs:,}", f"{t.rows:,}", seconds_text(t.lag_seconds), t.resolved)
+        (
+            t.name,
+            t.state.value,
+            load_text(t, pace.seconds_left(t, now)),
+            f"{t.epochs:,}",
+            f"{t.rows:,}",
+            seconds_text(t.lag_seconds),
+            t.resolved,
+        )
         for t in progress.tables
     ]
-    headings = ("table", "state", "epochs", "rows", "lag", "resolved")
-    return table_of(headings, rows, numbers=("epochs", "rows", "lag"))
+    headings = ("table", "state", "first load", "epochs", "rows", "lag", "resolved")
+    view = table_of(headings, rows, numbers=("epochs", "rows", "lag"))
+    troubles = [f"{t.name}: {t.error}" for t in progress.tables if t.error]
+    view.caption = "\n".join(troubles) or None
+    return view
+
+
+def load_text(table: TableProgress, seconds_left: float | None) -> str:
+    """A bar, the share that is done, and how long the rest will take."""
+    if table.load is None:
+        return ""
+    share = min(1.0, table.load.done / table.load.total) if table.load.total else 0.0
+    bar = "█" * round(share * _BAR) + "░" * (_BAR - round(share * _BAR))
+    left = "" if seconds_left is None else f", {seconds_text(seconds_left)} left"
+    return f"{bar} {share:.0%}{left}"
 
 
 class _LoggedProgress:
@@ -138,7 +181,7 @@ class _LoggedProgress:
 
     def __call__(self, progress: Progress) -> None:
         for table in progress.tables:
-            facts = (table.state, table.resolved, table.epochs, table.rows)
+            facts = (table.state, table.resolved, table.epochs, table.rows, table.load, table.error)
             if self._shown.get(table.name) != facts:
                 self._shown[table.name] = facts
                 _log_progress(table)
@@ -153,4 +196,6 @@ def _log_progress(table: TableProgress) -> None:
         epochs=table.epochs,
         rows=table.rows,
         lag_seconds=table.lag_seconds,
+        **({} if table.load is None else {"loaded": table.load.done, "to_load": table.load.total}),
+        **({"error": table.error} if table.error else {}),
     )

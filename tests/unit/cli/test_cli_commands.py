@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from frazil.cli.main import cli
-from frazil.cli.run import progress_table
+from frazil.cli.run import LoadPace, progress_table
+from frazil.daemon.results import Progress, TableProgress
+from frazil.model.progress import LoadProgress
+from frazil.model.state import TableState
 
 
 def test_run_tells_what_it_published(tmp_path: Path) -> None:
@@ -227,3 +231,23 @@ def test_quarantine_replay_tells_what_was_taken_and_what_was_left(tmp_path: Path
     as_json = frazil("quarantine", "replay", config_file(tmp_path), "analytics.orders", "--json", pipeline=pipeline)
     (report,) = json.loads(as_json.stdout)
     assert (report["replayed"], report["left"][0]["reason"]) == (3, "still does not fit")
+
+
+def test_the_live_view_shows_how_far_first_loads_are_and_what_is_held_up() -> None:
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    pace = LoadPace()
+
+    def shown(done: int, seconds: int) -> str:
+        tables = (
+            TableProgress("s.big", TableState.INITIAL_SYNC, None, 1, done, None, load=LoadProgress(done, 4000)),
+            TableProgress("s.bad", TableState.STOPPED, None, 0, 0, None, error="total is no number", hint="mend it"),
+        )
+        console = Console(width=160, force_terminal=False)
+        with console.capture() as captured:
+            console.print(progress_table(Progress(tables), pace, noon + timedelta(seconds=seconds)))
+        return captured.get()
+
+    assert " 0%" in shown(0, 0)
+    later = shown(1000, 20)
+    assert "███░░░░░░░░░ 25%, 1m 0s left" in later
+    assert "s.bad: total is no number" in later
