@@ -139,8 +139,7 @@ def test_documents_of_sixteen_megabytes_come_through_load_and_stream(
     database["orders"].insert_one({"_id": 1, "x": largest})
     source = make(mongodb.uri, name)
     source.open({name: None})
-    start = ClusterTime(source._now)
-    loaded = [row for _, rows in walk(source, mongodb.uri, name) for row in rows]
+    ((start, loaded),) = walk(source, mongodb.uri, name, until=1)
     assert [len(bson.decode(row["payload"])["x"]) for row in loaded] == [len(largest)]
     database["orders"].insert_one({"_id": 2, "x": largest})
     database["orders"].update_one({"_id": 1}, {"$set": {"x": largest[1:]}})

@@ -20,6 +20,8 @@ from frazil.config.routing import Route, is_pattern, matches, route, target_of, 
 from frazil.config.tables import TableEntry
 from frazil.coordinator.admission import Coordinator
 from frazil.coordinator.recovery import Start, newest_generation, source_table, start
+from frazil.coordinator.resync import highest_generation
+from frazil.coordinator.resyncer import ResyncLake
 from frazil.daemon.modes import check_mode
 from frazil.daemon.tables import KeepsTables, Origin, RunningTable, roles_of
 from frazil.model.ledger import TableHead
@@ -81,11 +83,12 @@ class Discovery:
         self._take_offered(source)
         return [name for name in self._by_source if name not in known]
 
-    def newest_generation(self) -> int:
-        """What the tables have seen, in case the register of pipelines was lost."""
-        names = [table.target for table in self.targets]
-        heads = [self._lake.head(name) for name in names if self._tables.exists(name)]
-        return max((newest_generation(head, self._config.job) for head in heads), default=0)
+    def newest_generation(self, branches: ResyncLake | None) -> int:
+        """What the tables and their branches have seen, in case the register of pipelines was lost."""
+        job, names = self._config.job, [table.target for table in self.targets if self._tables.exists(table.target)]
+        if branches is None:
+            return max((newest_generation(self._lake.head(name), job) for name in names), default=0)
+        return max((highest_generation(branches.heads(name), job) for name in names), default=0)
 
     def read_ledgers(self, coordinator: Coordinator, sources: Iterable[str], lake: Lake | None = None) -> None:
         """Of these source tables; the mirrors' as `lake` shows them. Raises what stops them: fenced, rolled back,
@@ -107,7 +110,7 @@ class Discovery:
         table.loaded = self._tables.load(name)
         head = lake.head(name)
         check_owner(head, name, self._config.job)
-        table.empty = head.snapshot_id is None
+        table.empty = head.is_empty
         table.show(head)
         match start(head, name, coordinator):
             case Start(frontier, entry):

@@ -166,7 +166,8 @@ class Supervisor:
         while True:
             try:
                 self._roster.recall()
-                floor = self._roster.newest_generation()
+                resync = self._parts.resync
+                floor = self._roster.newest_generation(None if resync is None else resync.lake)
                 fence = take_fence(self._config.job, self._parts.arbiter, self._clock, floor=floor)
                 incarnation = self._parts.source.incarnation
                 break
