@@ -232,6 +232,25 @@ def test_a_resync_of_a_table_that_is_none_is_refused(world: World) -> None:
         pipeline.request_resync(f"{world.namespace}.nothing")
 
 
+def test_the_mirror_of_checkpoints_tells_where_tables_stand_and_nothing_is_decided_from_it(world: World) -> None:
+    """H48."""
+    config = world.config("orders", "people")
+    world.once(config)
+    query = (
+        f"SELECT sync_id, state, source_collection FROM frazil._frazil.checkpoints WHERE pipeline = '{config.pipeline}'"
+    )
+    standing = {
+        (f"{world.namespace}.orders", "STEADY_STATE", "orders"),
+        (f"{world.namespace}.people", "STEADY_STATE", "people"),
+    }
+    assert {tuple(row) for row in world.spark.sql(query).collect()} == standing
+    snapshots = len(world.counts("orders"))
+    world.spark.sql(f"DELETE FROM frazil._frazil.checkpoints WHERE pipeline = '{config.pipeline}'")
+    world.once(config)
+    assert len(world.counts("orders")) == snapshots, "nothing was loaded again"
+    assert {tuple(row) for row in world.spark.sql(query).collect()} == standing
+
+
 def wait_for(holds: Callable[[], bool]) -> None:
     clock = SystemClock()
     for _ in range(600):

@@ -278,3 +278,24 @@ def test_a_configuration_that_does_not_load_changes_nothing(lab: Lab, caplog: py
         more(lab, 4)
         until(seen, lambda tables: tables["good"].resolved == tables["bad"].resolved == at(5).text)
     assert "the new configuration is not taken" in caplog.text
+
+
+def test_a_stop_does_not_wait_for_ever_for_what_hangs(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    lab.settings["shutdown"] = "200ms"
+    lab.run()
+    gate, hangs = Event(), Event()
+
+    def treat(commit: Callable[[], CommitAnswer]) -> CommitAnswer:
+        hangs.set()
+        gate.wait(PATIENCE)
+        return commit()
+
+    with Daemon(lab, lambda lake: MoodyLake(lake, "bad", treat)) as daemon:
+        more(lab, 4)
+        daemon.wait(hangs.is_set)
+    assert daemon.failure is None
+    assert "left what is under way" in caplog.text
+    gate.set()
+    lab.run()
+    assert lab.rows("bad") == lab.rows("good")
+    assert lab.resolved("bad") == [at(2).text, at(5).text]

@@ -36,6 +36,7 @@ from frazil.observability.metrics import Metrics
 
 _log = Log("frazil.daemon")
 _STARTING = "the pipeline is starting"
+_SEEN_GONE_SECONDS = 1.0
 
 
 class Opens(Protocol):
@@ -115,7 +116,10 @@ class Service:
         self._supervisor = Supervisor(assembly.parts, self._tell, self._stop, self._is_interrupted)
         try:
             outcome = self._supervisor.run(once)
-        except Exception:
+        except Exception as error:
+            if not isinstance(error, errors.FrazilError):
+                # A connection breaks a moment before the process behind it is seen to be gone.
+                self._clock.wait(_SEEN_GONE_SECONDS)
             if watch.lost is None or self._stop.is_set():
                 raise
             outcome = Outcome.INTERRUPTED

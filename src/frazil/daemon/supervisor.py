@@ -390,10 +390,11 @@ class Supervisor:
             published = mirror.progress.published
             if is_outlived(None if published is None else published.position, newest, bound):
                 mirror.state = TableState.NEEDS_RESYNC
+                again = "frazil resync CONFIG" if self._parts.source.rescans else "make a changefeed with a scan for"
                 _log.error(
                     "stopped for so long that the source is not kept for it any more",
                     table=mirror.name,
-                    hint=f"Mend what stopped it, then: frazil resync CONFIG {mirror.name}",
+                    hint=f"Mend what stopped it, then: {again} {mirror.name}",
                 )
                 self.changed()
 
