@@ -121,7 +121,8 @@ def test_a_daemon_outlives_its_jvm_and_takes_a_new_configuration(
     daemon.send_signal(signal.SIGHUP)
     wait_for_line(daemon, log, "the new configuration is not taken")
 
-    daemon.send_signal(signal.SIGTERM)
+    # The new Spark has not taken the handler of Ctrl-C away.
+    daemon.send_signal(signal.SIGINT)
     daemon.communicate(timeout=_PATIENCE_SECONDS)
     assert daemon.returncode == 0, log.read_text()[-3000:]
     assert not (tmp_path / "home" / "run" / "daemon.json").exists()

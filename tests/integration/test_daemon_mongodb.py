@@ -1,4 +1,4 @@
-"""Collections that come, go and are made anew under a running pipeline: loaded anew on a branch, beside others (H27)."""
+"""Collections that come, go and are made anew under a running pipeline: loaded on a branch, beside the others (H27)."""
 
 from __future__ import annotations
 

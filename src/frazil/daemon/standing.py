@@ -12,7 +12,7 @@ is confirmed once alone and then stops the table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -24,6 +24,7 @@ BACKOFF_FIRST = 1.0
 BACKOFF_MAX = 60.0
 APART_FIRST = 60.0
 APART_MAX = 3600.0
+APART_AT_ONCE = 8
 
 
 class Road(StrEnum):
@@ -122,6 +123,14 @@ def after_failure(
     if attempts_max is not None and attempts > attempts_max:
         return replace(freed, road=Road.STOPPED, attempts=attempts)
     return replace(freed, apart=not alone, attempts=attempts, not_before=now + backoff(attempts, jitter))
+
+
+def concerns_all(found: Mapping[str, FrazilError], tables: Sequence[str]) -> bool:
+    """Whether what happened to some tables is rather about what all of them share, as a catalog that is away: then they
+    wait together. A cursor for each would ask the source for everything so many times."""
+    if any(isinstance(error, Terminal) for error in found.values()):
+        return False
+    return len(found) > 1 and (len(found) == len(tables) or len(found) > APART_AT_ONCE)
 
 
 def after_lag(standing: Standing, now: float) -> Standing:

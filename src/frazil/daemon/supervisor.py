@@ -39,6 +39,7 @@ from frazil.daemon.standing import (
     asked_for,
     backoff,
     caught_up,
+    concerns_all,
     dispatch,
     is_outlived,
 )
@@ -290,6 +291,7 @@ class Supervisor:
             case CaughtUp():
                 for name in tables:
                     self._standings[name] = self._done(self._standings[name])
+                    self._roster.mirror(name).trouble = None
             case Yielded():
                 self._free(tables)
             case Lagged(lagging, line):
@@ -317,39 +319,46 @@ class Supervisor:
             self._standings[name] = replace(self._standings[name], cursor=number)
 
     def _failed(self, tables: Sequence[str], found: Mapping[str, BaseException]) -> None:
-        alone = len(tables) == 1
+        jitter = self._clock.jitter()
         self._free(tables)
-        for name, error in found.items():
+        for error in found.values():
             if isinstance(error, errors.Fenced) or not isinstance(error, errors.FrazilError):
                 self._fatal = self._fatal or error
-            elif name == WHOLE or self._parts.together:
-                self._failed_whole(tables, error)
-            else:
-                self._standings[name] = self._after_failure(self._standings[name], error, alone=alone)
-                self._show(name, error)
+                return
+        known = {name: error for name, error in found.items() if isinstance(error, errors.FrazilError)}
+        if WHOLE in known or self._parts.together or concerns_all(known, tables):
+            self._failed_whole(tables, known.get(WHOLE) or next(iter(known.values())), jitter)
+        else:
+            for name, error in known.items():
+                self._failed_alone(name, error, alone=len(tables) == 1, jitter=jitter)
         self.changed()
 
-    def _failed_whole(self, tables: Sequence[str], error: errors.FrazilError) -> None:
+    def _failed_alone(self, name: str, error: errors.FrazilError, *, alone: bool, jitter: float) -> None:
+        self._standings[name] = self._after_failure(self._standings[name], error, alone=alone, jitter=jitter)
+        self._show(name, error)
+
+    def _failed_whole(self, tables: Sequence[str], error: errors.FrazilError, jitter: float) -> None:
         """All of them wait, or if nobody can tell which of them a person must look at, everything stops."""
         if isinstance(error, errors.Terminal) and len(tables) != 1:
             self._fatal = self._fatal or error
             return
         if not tables:
-            self._lonely = self._after_failure(self._lonely, error, alone=True)
+            self._lonely = self._after_failure(self._lonely, error, alone=True, jitter=jitter)
             self._fatal = self._fatal or (error if self._lonely.road is Road.STOPPED else None)
             _log.warning("trying again", reason=str(error), attempt=self._lonely.attempts)
         for name in tables:
-            self._standings[name] = self._after_failure(self._standings[name], error, alone=True)
-            self._show(name, error)
+            self._failed_alone(name, error, alone=True, jitter=jitter)
 
-    def _after_failure(self, standing: Standing, error: errors.FrazilError, *, alone: bool) -> Standing:
+    def _after_failure(
+        self, standing: Standing, error: errors.FrazilError, *, alone: bool, jitter: float = 0.0
+    ) -> Standing:
         return after_failure(
             standing,
             error,
             alone=alone,
             can_rescan=self._parts.source.rescans,
             now=self._clock.monotonic(),
-            jitter=self._clock.jitter(),
+            jitter=jitter,
             attempts_max=TROUBLE_MAX_ONCE if self._once else None,
         )
 

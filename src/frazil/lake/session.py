@@ -13,12 +13,14 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from threading import current_thread, main_thread
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -75,9 +77,18 @@ def open_session(
     builder = SparkSession.builder.appName(app_name)
     for key, value in conf.items():
         builder = builder.config(key, value)
-    with _local_directory_told(conf["spark.master"]):
+    with _local_directory_told(conf["spark.master"]), _handler_of_interrupts_kept():
         session = builder.getOrCreate()
     return _add_to(session, settled)
+
+
+@contextmanager
+def _handler_of_interrupts_kept() -> Iterator[None]:
+    """Spark's own handler of Ctrl-C cancels its jobs. That suits a prompt; a program with a handler keeps it."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    if before is not signal.default_int_handler and current_thread() is main_thread():
+        signal.signal(signal.SIGINT, before)
 
 
 def session_conf(

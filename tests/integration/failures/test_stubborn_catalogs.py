@@ -59,6 +59,6 @@ def test_a_run_once_gives_up_on_a_catalog_that_never_confirms(stage: Stage, spar
 
     with pytest.raises(OutcomeUnknown, match="no answer"):
         stage.drain(spark, silence)
-    assert TROUBLE_MAX_ONCE < jobs <= 1 + TROUBLE_MAX_ONCE * len(stage.tables), "all of them at once, then each alone"
+    assert TROUBLE_MAX_ONCE < jobs <= 1 + TROUBLE_MAX_ONCE * len(stage.tables)
     stage.drain(spark)
     assert_whole(stage, spark)

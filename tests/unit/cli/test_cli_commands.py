@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +17,7 @@ from rich.console import Console
 
 from frazil.cli.main import cli
 from frazil.cli.run import LoadPace, progress_table
+from frazil.daemon.presence import announce, find, withdraw
 from frazil.daemon.results import Progress, TableProgress
 from frazil.model.progress import LoadProgress
 from frazil.model.state import TableState
@@ -251,3 +254,35 @@ def test_the_live_view_shows_how_far_first_loads_are_and_what_is_held_up() -> No
     later = shown(1000, 20)
     assert "███░░░░░░░░░ 25%, 1m 0s left" in later
     assert "s.bad: total is no number" in later
+
+
+def test_resync_asks_for_the_table_and_says_when_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+    pipeline = FakePipeline()
+    result = frazil("resync", config_file(tmp_path), "analytics.orders", "--yes", pipeline=pipeline)
+    assert result.exit_code == 0
+    assert result.stdout == "analytics.orders will be loaded anew when the pipeline runs, or reloads\n"
+    assert pipeline.calls == ["open", "resync analytics.orders", "close"]
+
+
+def test_reload_without_a_daemon_says_what_else_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+    result = frazil("reload", config_file(tmp_path))
+    assert result.exit_code == 2
+    assert "no daemon of the pipeline" in result.stderr
+    assert "SIGHUP" in result.stderr
+
+
+def test_a_daemon_that_ended_without_a_word_is_not_taken_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+    announce("shop", "http://127.0.0.1:1")
+    assert find("shop") is not None
+    note = tmp_path / "run" / "shop.json"
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    note.write_text(json.dumps({"pid": ended.pid, "url": ""}))
+    assert find("shop") is None
+    withdraw("shop")
+    assert note.exists(), "only its own note is removed"

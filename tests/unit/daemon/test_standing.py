@@ -21,6 +21,7 @@ from frazil.daemon.standing import (
     asked_for,
     backoff,
     caught_up,
+    concerns_all,
     dispatch,
     is_outlived,
 )
@@ -133,6 +134,16 @@ def test_a_table_that_lags_stays_apart_longer_each_time() -> None:
     assert first.is_free
     assert NOW < first.apart_until < second.apart_until
     assert after_lag(replace(first, lags=50), NOW).apart_until == NOW + APART_MAX
+
+
+def test_when_all_tables_fail_at_once_they_wait_together() -> None:
+    """It is the catalog rather than the tables."""
+    bad = BadInput("no number")
+    assert concerns_all({"a": AWAY, "b": AWAY}, ["a", "b"])
+    assert not concerns_all({"a": AWAY}, ["a"])
+    assert not concerns_all({"a": AWAY, "b": AWAY}, ["a", "b", "c"])
+    assert concerns_all({str(n): AWAY for n in range(9)}, [str(n) for n in range(20)])
+    assert not concerns_all({"a": AWAY, "b": bad}, ["a", "b"])
 
 
 @given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
