@@ -20,9 +20,9 @@ from frazil.clock import SystemClock
 from frazil.config.load import load_config
 from frazil.daemon.api import Pipeline
 from frazil.daemon.assemble import assemble
-from frazil.daemon.supervisor import Supervisor
 from frazil.daemon.replay import Replay
 from frazil.daemon.results import Progress
+from frazil.daemon.supervisor import Supervisor
 from frazil.errors import DoesNotFit
 from frazil.model.commit import CommitAnswer
 from frazil.observability.metrics import Metrics

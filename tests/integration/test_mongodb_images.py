@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import bson
+import numpy as np
 import pytest
 from bson import MaxKey, ObjectId
 from mongo_sources import MakeSource, sources, walk, walk_on
@@ -17,8 +19,10 @@ from servers.mongod import Mongod
 from frazil.errors import ConfigError
 from frazil.model.change import Op, SplitReport
 from frazil.model.epoch import Frontier, Window
+from frazil.model.ports import Cut
 from frazil.model.position import ClusterTime
 from frazil.sources.mongodb.ids import id_text
+from frazil.sources.mongodb.mapping import MappedField
 
 pytestmark = [pytest.mark.servers]
 
@@ -189,3 +193,26 @@ def test_a_load_that_counts_otherwise_than_the_server_is_told_if_nothing_changed
             if make.warned:
                 break
         assert [(facts["documents"], facts["documents_now"]) for _, facts in make.warned] == [(7, 10)] * warnings
+
+
+def test_fields_that_an_explicit_mapping_leaves_out_are_counted_and_told_once(
+    mongodb: Mongod, database: Documents, make: MakeSource
+) -> None:
+    name = f"{database.name}.orders"
+    fields = (MappedField("customer.name", "customer", "string"),)
+    database["orders"].insert_many([{"_id": n, "customer": {"name": "x"}, "a": 1, "b": None} for n in range(5)])
+    source = make(mongodb.uri, name, settings={"fields": fields})
+    source.open({name: None})
+    positions = source.poll()
+    splits = source.splits(Window(positions), {name: None}, {name: 0})
+    reader = source.reader({name: 0}, {}, lambda major, minor, cut: np.zeros(len(major), np.int32))
+    told = [row for split in splits for row in list(reader.read(split, Cut(None, ())))[-1].to_pylist()]
+    reports = [
+        SplitReport(0, row["key"], 5, 0, None, json.loads(row["payload"])["left_out"])
+        for row in told
+        if row["op"] == Op.REPORT
+    ]
+    for _ in range(2):
+        source.notes(name, positions[-1], reports)
+    assert source.left_out(name) == {"a": 5}
+    assert [facts for sentence, facts in make.told if "'a' is not mapped" in sentence] == [{"table": name}]

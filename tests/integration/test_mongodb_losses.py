@@ -13,10 +13,11 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from servers.mongod import Mongod, mongod_server
 
-from frazil.errors import SourceLost
+from frazil.errors import SourceLost, SourceUnavailable
 from frazil.model.epoch import Frontier, Window
 from frazil.model.position import ClusterTime
 from frazil.sources.mongodb.ids import id_text
+from frazil.sources.mongodb.watching import Watching
 
 pytestmark = [pytest.mark.servers]
 
@@ -146,3 +147,43 @@ def test_an_oplog_that_has_moved_on_loses_those_that_were_not_further(make: Make
         assert list(lost) == ["db.old"]
         assert "oplog no longer holds" in str(lost["db.old"])
         assert "by itself" in lost["db.old"].hint
+
+
+def test_a_stream_goes_on_behind_its_last_event_when_the_server_comes_back(make: MakeSource) -> None:
+    with mongod_server() as server:
+        with MongoClient[dict[str, Any]](server.uri) as client:
+            client["db"]["orders"].insert_one({"_id": 0})
+            source = make(server.uri, "db.orders")
+            source.open({"db.orders": None})
+            start = source.poll()[-1]
+            source.splits(Window((start,)), {}, {})
+            client["db"]["orders"].insert_one({"_id": 1})
+            told = follow(source, server.uri, start, lambda told: told["db.orders"], "db.orders")
+        server.stop()
+        server.start()
+        with MongoClient[dict[str, Any]](server.uri) as client:
+            client["db"]["orders"].insert_one({"_id": 2})
+            later = follow(source, server.uri, start, lambda told: told["db.orders"], "db.orders")
+        assert (told["db.orders"], later["db.orders"]) == ([id_text(1)], [id_text(2)])
+
+
+def test_a_load_waits_for_a_stream_that_failed(
+    mongodb: Mongod, database: Documents, make: MakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H28: its steps lie behind changes of other collections, which nobody would tell any more."""
+    new, old = f"{database.name}.new", f"{database.name}.old"
+    database["old"].insert_one({"_id": 0})
+    source = make(mongodb.uri, new, old)
+    source.open({old: None})
+    start = ClusterTime(source._now)
+    source.close()
+    database["old"].insert_one({"_id": 1})
+    database["new"].insert_one({"_id": 0})
+
+    def failing(self: Watching, *_: Any) -> None:
+        raise SourceUnavailable("gone")
+
+    monkeypatch.setattr(Watching, "_follow", failing)
+    source.open({new: None, old: Frontier(start)})
+    with pytest.raises(SourceUnavailable, match="gone"):
+        follow(source, mongodb.uri, start, lambda _: True, new, old)

@@ -14,6 +14,7 @@ import pytest
 from bson import Binary, Decimal128, Int64, MaxKey, MinKey, ObjectId, Timestamp
 from mongo_sources import MakeSource, changes, follow, sources, walk, walk_on
 from pymongo.database import Database
+from pymongo.errors import OperationFailure
 from servers.mongod import Mongod
 
 from frazil.model.change import Op, SplitReport
@@ -21,7 +22,7 @@ from frazil.model.epoch import Frontier, Window
 from frazil.model.ports import Split
 from frazil.model.position import ClusterTime
 from frazil.model.progress import LoadProgress
-from frazil.sources.mongodb import ranges
+from frazil.sources.mongodb import finding, ranges
 from frazil.sources.mongodb.ids import id_text
 from frazil.sources.mongodb.looking import look_at
 from frazil.sources.mongodb.source import MongoDatabase
@@ -276,3 +277,46 @@ def test_a_document_is_looked_at_even_if_another_one_is_damaged(
     rows = pa.Table.from_pylist(changes(mongodb.uri, splits))
     assert sorted(rows.column("key").to_pylist()) == [id_text(1), id_text(2)]
     assert list(look_at(mongodb.uri, splits[0]).seen.fields) == ["_id", "a"]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3])
+def test_a_range_whose_moment_is_lost_in_the_middle_goes_on_behind_its_last_document(
+    mongodb: Mongod, database: Documents, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    """No document comes twice, so that ranges need not be compared with each other (H26)."""
+    monkeypatch.setattr(finding, "_BATCH", 7)
+    database["mixed"].insert_many([{"_id": value} for value in MIXED])
+    replies = iter(range(kept + 1))
+    read = finding.read_reply
+
+    def failing(reply: bytes) -> Any:
+        if next(replies, None) == kept:
+            raise OperationFailure("too old", 239)
+        return read(reply)
+
+    monkeypatch.setattr(finding, "read_reply", failing)
+    now = ClusterTime.of(*_operation_time(database))
+    split = Split(0, "x", ranges.IdRange(None, None, 5, 100).to_json(f"{database.name}.mixed", now), 100)
+    keys = [row["key"] for row in changes(mongodb.uri, [split])]
+    assert keys == [id_text(document["_id"]) for document in database["mixed"].find().sort("_id", 1)]
+
+
+def _operation_time(database: Documents) -> tuple[int, int]:
+    time = database.client.admin.command("hello")["operationTime"]
+    return time.time, time.inc
+
+
+def test_where_commands_may_meet_other_servers_the_drivers_cursors_stand_in(
+    mongodb: Mongod, database: Documents, make: MakeSource, small_ranges: None
+) -> None:
+    """The same documents and the same changes, if reading prefers secondaries."""
+    database["mixed"].insert_many([{"_id": value} for value in MIXED])
+    name, uri = f"{database.name}.mixed", f"{mongodb.uri}&readPreference=secondaryPreferred"
+    source = make(uri, name)
+    source.open({name: None})
+    steps = walk(source, uri, name)
+    assert sorted(row["key"] for _, rows in steps for row in rows) == sorted(id_text(value) for value in MIXED)
+    database["mixed"].update_one({"_id": "a"}, {"$set": {"v": 1}})
+    database["mixed"].delete_one({"_id": None})
+    told = [row for _, rows in walk_on(source, uri, name, steps[-1][0], wanted=2) for row in rows]
+    assert [(row["key"], row["op"]) for row in told] == [(id_text("a"), Op.UPSERT), (id_text(None), Op.DELETE)]

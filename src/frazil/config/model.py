@@ -24,6 +24,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from frazil.config import routing
 from frazil.config.catalogs import CatalogConfig as CatalogConfig
 from frazil.config.catalogs import CatalogType as CatalogType
+from frazil.config.maintenance import MaintenanceConfig
 from frazil.config.mongo import MongoSource, fit_collections
 from frazil.config.settings import (
     Settings,
@@ -284,6 +285,9 @@ class PipelineConfig(Settings):
         default_factory=HttpConfig, description="Metrics, health, status and a page, served by the daemon."
     )
     limits: Limits = Field(default_factory=Limits, description="Bounds on work under way.")
+    maintenance: MaintenanceConfig = Field(
+        default_factory=MaintenanceConfig, description="How tables are kept small and fast while they are written."
+    )
 
     @property
     def job(self) -> JobId:

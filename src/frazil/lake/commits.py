@@ -7,6 +7,7 @@ commit(table, head, plan) ----> Publication --publish, once--> Accepted | Confli
 plan                         snapshot      property frazil.<job>.ledger    tag frazil_<job>
 files without deletes        AppendFiles   the entry                       on the snapshot
 deletes added or removed     RowDelta      the entry                       on the snapshot
+files for files              RewriteFiles  none: a repair                  none
 no files (heartbeat)         AppendFiles   the entry                       on the snapshot
 forget                       AppendFiles   removed                         removed
 
@@ -17,16 +18,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from frazil.lake.catalogs import Catalog
+from frazil.lake.fields import converted_table, rewritten_table
 from frazil.lake.heads import MAIN, Base, head_of, parse_head, read_head, read_metadata
 from frazil.lake.live import LiveReader
 from frazil.lake.publish import Publication, publish, publish_many, remove_branch
 from frazil.lake.tables import LoadedTable, parse_table
 from frazil.model.commit import ClearPlan, CommitAnswer, CommitPlan, RepairPlan
+from frazil.model.compaction import RewrittenTable
+from frazil.model.conversion import ConvertedTable
 from frazil.model.files import Kind
 from frazil.model.ledger import TableHead
-from frazil.model.live import LiveFiles
+from frazil.model.live import LiveFile, LiveFiles
 from frazil.model.names import TableName
 
 
@@ -98,10 +103,25 @@ class IcebergLake:
         base = base_of(table, head)
         return parse_table(table, base.document, base.storage)
 
+    def converted_table(self, table: TableName, head: TableHead) -> ConvertedTable:
+        """What a conversion of deletes must know of the table at exactly this head; nothing is read. Raises
+        ConfigError."""
+        return converted_table(self.loaded(table, head), base_of(table, head).document)
+
+    def rewritten_table(self, table: TableName, head: TableHead) -> RewrittenTable:
+        """What a compaction must know of the table at exactly this head; nothing is read. Raises ConfigError."""
+        number = head.ancestry[0].sequence_number if head.ancestry else 0
+        return rewritten_table(self.loaded(table, head), base_of(table, head).document, number)
+
     def live(self, table: TableName, head: TableHead, bounds_of: Sequence[int] = ()) -> LiveFiles:
         """The data files and deletes of exactly this head. What did not change since the last call, or was committed
         by this lake, is not read again. Raises CatalogUnavailable or CatalogRefused."""
         return self._live.live(table, head, bounds_of)
+
+    def live_with_lineage(self, table: TableName, head: TableHead) -> LiveFiles:
+        """As `live`, out of all manifests: which row ids a file has is decided when it is committed, or later, and no
+        plan tells it."""
+        return LiveReader(self._catalog).live(table, head, ())
 
 
 def base_of(table: TableName, head: TableHead, branch: str | None = None) -> Base:
@@ -118,9 +138,25 @@ def repair_of(plan: RepairPlan) -> Publication:
         data_files=[file.manifest_json() for file in plan.files if file.kind is Kind.DATA],
         delete_files=[file.manifest_json() for file in plan.files if file.kind.deletes],
         removed_deletes=[delete.entry for delete in plan.removed_deletes],
+        removed_data=[_entry_of(file) for file in plan.removed_data],
+        data_sequence=plan.keeps_sequence,
         must_exist=plan.must_exist,
         summary=plan.summary,
+        rewrites=plan.rewrites,
     )
+
+
+def _entry_of(file: LiveFile) -> dict[str, Any]:
+    """As much of a manifest entry as it takes to find it."""
+    return {
+        "spec-id": file.spec_id,
+        "content": Kind.DATA.value,
+        "file-path": file.path,
+        "file-format": file.format,
+        "partition": list(file.partition),
+        "file-size-in-bytes": file.size,
+        "record-count": file.records,
+    }
 
 
 def publication_of(plan: CommitPlan) -> Publication:

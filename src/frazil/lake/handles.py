@@ -37,6 +37,7 @@ class Handles:
         self._kinds: dict[str, Any] = {}
         self.all = jvm.java.lang.invoke.MethodHandles
         self.int, self.boolean = jvm.java.lang.Integer.TYPE, jvm.java.lang.Boolean.TYPE
+        self.long = jvm.java.lang.Long.TYPE
         self._lookup = self.all.publicLookup()
         builder, text = self.kind("java.lang.StringBuilder"), self.kind("java.lang.String")
         void = self._method_type(jvm.java.lang.Void.TYPE, text)

@@ -38,6 +38,10 @@ OVERWRITE_FILE = Adder("OverwriteFiles", "addFile", "DataFile")
 ADD_ROWS = Adder("RowDelta", "addRows", "DataFile")
 ADD_DELETES = Adder("RowDelta", "addDeletes", "DeleteFile")
 REMOVE_DELETES = Adder("RowDelta", "removeDeletes", "DeleteFile")
+REWRITE_ADD_ROWS = Adder("RewriteFiles", "addFile", "DataFile")
+REWRITE_REMOVE_ROWS = Adder("RewriteFiles", "deleteFile", "DataFile")
+REWRITE_ADD_DELETES = Adder("RewriteFiles", "addFile", "DeleteFile")
+REWRITE_REMOVE_DELETES = Adder("RewriteFiles", "deleteFile", "DeleteFile")
 
 
 def hand_over(catalog: Catalog, adder: Adder, operation: Any, files: Sequence[Mapping[str, Any]], specs: Any) -> None:
@@ -48,7 +52,7 @@ def hand_over(catalog: Catalog, adder: Adder, operation: Any, files: Sequence[Ma
         _one_by_one(catalog, adder, operation, files, specs)
         return
     handles = handles_of(catalog)
-    parse_and_add = made_once(catalog, f"{adder.interface}.{adder.method}", lambda made: _parse_and_add(made, adder))
+    parse_and_add = made_once(catalog, f"{adder}", lambda made: _parse_and_add(made, adder))
     accept = handles.bound(parse_and_add.bindTo(operation), 1, specs)
     consumer = handles.as_function(accept, "java.util.function.Consumer")
     _mapper(catalog).readTree(json.dumps(list(files))).forEach(consumer)

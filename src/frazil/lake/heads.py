@@ -56,11 +56,10 @@ def read_head(catalog: Catalog, table: TableName) -> TableHead:
 def read_metadata(catalog: Catalog, table: TableName) -> tuple[Base, Mapping[str, Any]]:
     """The handles and the whole metadata as the specification's JSON. Raises like `read_head`."""
     try:
-        handles = handles_of(catalog)
         identifier = made_once(catalog, f"identifier {table}", lambda _: catalog.identifier(table))
         java_table = catalog.java.loadTable(identifier)
         metadata = java_table.operations().current()
-        document = json.loads(text(handles.call(made_once(catalog, "metadata to JSON", _to_json), metadata)))
+        document = document_of(catalog, metadata)
         storage = storage_of(catalog, java_table, document["location"])
     except JAVA_ERRORS as error:
         raise catalog_error(catalog, error, "read the table", table.text) from None
@@ -69,7 +68,7 @@ def read_metadata(catalog: Catalog, table: TableName) -> tuple[Base, Mapping[str
 
 def parse_head(metadata: Mapping[str, Any], base: Base | None = None, branch: str = MAIN) -> TableHead:
     """Pure: `metadata` is a metadata file's JSON."""
-    by_id = {snapshot["snapshot-id"]: _facts(snapshot) for snapshot in metadata.get("snapshots", ())}
+    by_id = {snapshot["snapshot-id"]: parse_facts(snapshot) for snapshot in metadata.get("snapshots", ())}
     ancestry = []
     seen = set()
     snapshot_id = head_of(metadata, branch)
@@ -94,6 +93,13 @@ def parse_head(metadata: Mapping[str, Any], base: Base | None = None, branch: st
     )
 
 
+def document_of(catalog: Catalog, metadata: Any) -> dict[str, Any]:
+    """A Java TableMetadata as the specification's JSON. Raises what Java raises."""
+    to_json = made_once(catalog, "metadata to JSON", _to_json)
+    document: dict[str, Any] = json.loads(text(handles_of(catalog).call(to_json, metadata)))
+    return document
+
+
 def _to_json(handles: Handles) -> Any:
     string, metadata = handles.kind("java.lang.String"), handles.iceberg("TableMetadata")
     return handles.in_java(handles.static(handles.iceberg("TableMetadataParser"), "toJson", string, metadata))
@@ -109,7 +115,7 @@ def head_of(metadata: Mapping[str, Any], branch: str = MAIN) -> int | None:
     return None if current in (None, _NO_SNAPSHOT) else int(current)
 
 
-def _facts(snapshot: Mapping[str, Any]) -> SnapshotFacts:
+def parse_facts(snapshot: Mapping[str, Any]) -> SnapshotFacts:
     return SnapshotFacts(
         snapshot_id=snapshot["snapshot-id"],
         parent_id=snapshot.get("parent-snapshot-id"),

@@ -16,7 +16,7 @@ No bounds are looked at: they may let a reader skip a delete, and tell a writer 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,7 +57,7 @@ def parse_entry(json: Mapping[str, Any], sequence_number: int) -> Entry:
     }
     kind = Kind(json["content"].lower().replace("_", "-"))
     if kind is Kind.DATA:
-        return LiveFile(**common, bounds=_bounds(json))
+        return LiveFile(**common, bounds=_bounds(json), first_row_id=json.get("first-row-id"))
     return LiveDelete(
         **common,
         kind=kind,
@@ -134,7 +134,7 @@ def applied(listing: Listing) -> LiveFiles:
     for file in listing.data.values():
         found = deletes_of(file)
         files.append(replace(file, deletes=found) if found else file)
-    return LiveFiles(snapshot_id=listing.snapshot_id, files=tuple(files))
+    return _live(listing, files)
 
 
 def reapplied(listing: Listing, before: LiveFiles, plan: CommitPlan) -> LiveFiles:
@@ -152,7 +152,11 @@ def reapplied(listing: Listing, before: LiveFiles, plan: CommitPlan) -> LiveFile
             file = replace(file, deletes=(listing.deletes[vectors[file.path]], *rest))
         files.append(file)
     added = [listing.data[file.path] for file in plan.data_files]
-    return LiveFiles(snapshot_id=listing.snapshot_id, files=(*files, *added))
+    return _live(listing, [*files, *added])
+
+
+def _live(listing: Listing, files: Sequence[LiveFile]) -> LiveFiles:
+    return LiveFiles(snapshot_id=listing.snapshot_id, files=tuple(files), deletes=tuple(listing.deletes.values()))
 
 
 class _Suffixes:

@@ -2,8 +2,9 @@
 
     Base (Table, TableMetadata as read)
       --> newTransaction --its start is another metadata?--> Conflicted, nothing sent
-      --> stage the snapshot: AppendFiles, RowDelta if deletes are added or removed, OverwriteFiles of a partition
-          on main or on the base's branch; DeleteFiles of all there is, to begin a load on a branch
+      --> stage the snapshot: AppendFiles, RowDelta if deletes are added or removed, RewriteFiles if files take each
+          other's place and no row changes, OverwriteFiles of a partition, on main or on the base's branch; DeleteFiles
+          of all there is, to begin a load on a branch
       --> stage properties, stage the tag on the staged snapshot, let main be what the branch is
       --> sent (`rest.send`), exactly once --> Accepted | Conflicted | Refused | Unknown
 
@@ -28,6 +29,10 @@ from frazil.lake.handover import (
     APPEND_FILE,
     OVERWRITE_FILE,
     REMOVE_DELETES,
+    REWRITE_ADD_DELETES,
+    REWRITE_ADD_ROWS,
+    REWRITE_REMOVE_DELETES,
+    REWRITE_REMOVE_ROWS,
     Adder,
     hand_over,
     java_list,
@@ -50,13 +55,17 @@ class Publication:
     `properties` gets the snapshot's id and sequence number, which are known only once it is staged. Files are in the
     form of iceberg-java's ContentFileParser. `must_exist` are data files that the deletes point into. `replaced` is a
     column and a value: the files of that partition make room for these data files. `clears` if the snapshot deletes
-    every row. `adopted` if main becomes the branch's new snapshot and the branch is removed. `unmoved` are branches
-    that must still be where the base has them, though the commit does not touch them.
+    every row. `rewrites` if files are exchanged for others with the same rows: data files then take the place of
+    `removed_data` and get the sequence number `data_sequence`. `adopted` if main becomes the branch's new snapshot and
+    the branch is removed. `unmoved` are branches that must still be where the base has them, though the commit does not
+    touch them.
     """
 
     data_files: Sequence[Mapping[str, Any]] = ()
     delete_files: Sequence[Mapping[str, Any]] = ()
     removed_deletes: Sequence[Mapping[str, Any]] = ()
+    removed_data: Sequence[Mapping[str, Any]] = ()
+    data_sequence: int | None = None
     must_exist: Sequence[str] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
     properties: Callable[[int, int], Mapping[str, str]] = lambda snapshot_id, sequence_number: _NO_PROPERTIES
@@ -65,12 +74,13 @@ class Publication:
     removed_tag: str | None = None
     replaced: tuple[str, str] | None = None
     clears: bool = False
+    rewrites: bool = False
     adopted: bool = False
     unmoved: Sequence[str] = ()
 
     @property
     def is_delta(self) -> bool:
-        return bool(self.delete_files or self.removed_deletes)
+        return bool(self.delete_files or self.removed_deletes or self.removed_data)
 
 
 def publish(
@@ -98,6 +108,14 @@ def remove_branch(catalog: Catalog, base: Base, unmoved: Sequence[str] = ()) -> 
 
     # iceberg-java asserts nothing of a branch that is removed.
     return _sent(catalog, _staged(catalog, base, stage, (base.branch, *unmoved)))
+
+
+def publish_staged(
+    catalog: Catalog, base: Base, stage: Callable[[Any], tuple[int, int]], unmoved: Sequence[str] = ()
+) -> CommitAnswer:
+    """Whatever `stage` does to the transaction, on exactly this base or not at all; never retries. It returns the id
+    and sequence number that an accepted commit answers with. `unmoved` as for a Publication, tags too."""
+    return _sent(catalog, _staged(catalog, base, stage, unmoved))
 
 
 def _sent(catalog: Catalog, staged: StagedCommit | CommitAnswer) -> CommitAnswer:
@@ -181,11 +199,17 @@ def _stage(catalog: Catalog, base: Base, transaction: Any, publication: Publicat
     if is_local(base.metadata.location()):
         # Waiting for a pool polls every 10 ms, which is longer than a local manifest takes.
         operation.scanManifestsWith(made_once(catalog, "direct executor", lambda _: _direct_executor(catalog)))
+    add_deletes, remove_deletes = ADD_DELETES, REMOVE_DELETES
+    if publication.rewrites:
+        add_deletes, remove_deletes = REWRITE_ADD_DELETES, REWRITE_REMOVE_DELETES
     if publication.is_delta:
         _guard(catalog, base, operation, publication)
-        hand_over(catalog, REMOVE_DELETES, operation, publication.removed_deletes, specs)
+        hand_over(catalog, remove_deletes, operation, publication.removed_deletes, specs)
+        hand_over(catalog, REWRITE_REMOVE_ROWS, operation, publication.removed_data, specs)
+    if publication.data_sequence is not None:
+        operation.dataSequenceNumber(publication.data_sequence)
     hand_over(catalog, add_rows, operation, publication.data_files, specs)
-    hand_over(catalog, ADD_DELETES, operation, publication.delete_files, specs)
+    hand_over(catalog, add_deletes, operation, publication.delete_files, specs)
     set_summary(catalog, operation, publication.summary)
     operation.commit()
     staged = transaction.currentMetadata()
@@ -222,6 +246,8 @@ def _operation(catalog: Catalog, transaction: Any, publication: Publication) -> 
     if publication.replaced is not None:
         where = catalog.iceberg.expressions.Expressions.equal(*publication.replaced)
         return transaction.newOverwrite().overwriteByRowFilter(where), OVERWRITE_FILE
+    if publication.rewrites:
+        return transaction.newRewrite(), REWRITE_ADD_ROWS
     if publication.is_delta:
         return transaction.newRowDelta(), ADD_ROWS
     return transaction.newAppend(), APPEND_FILE

@@ -4,6 +4,7 @@ first use, rows appended or replaced in one commit on one head.
 SystemTable.head() --> there? no: create --> TableHead
 SystemTable.append(head, rows)             --> Parquet through the table's own FileIO --> Publication --> CommitAnswer
 SystemTable.replace(head, partition, rows) --> the same, and all that was in this partition is gone
+SystemTable.exchange(head, partition, ...) --> rows of several partitions come, those of one go
 """
 
 from __future__ import annotations
@@ -106,6 +107,21 @@ class SystemTable:
         files = [self._file(_base_of(head), rows, value)] if rows else []
         publication = Publication(data_files=files, replaced=(self._partition_by, value), summary=summary)
         return publish(self._catalog, _base_of(head), publication)
+
+    def exchange(
+        self,
+        head: TableHead,
+        gone: str | None,
+        groups: Mapping[str, Sequence[Mapping[str, object]]],
+        summary: Mapping[str, str],
+    ) -> CommitAnswer:
+        """These rows, by the value of their partition, come; all whose partition is `gone` go, in the same commit.
+        Lands and raises like `append`."""
+        if self._partition_by is None:
+            raise TypeError(f"{self._name} is not partitioned: nothing of it can be exchanged")
+        files = [self._file(_base_of(head), rows, value) for value, rows in groups.items() if rows]
+        replaced = None if gone is None else (self._partition_by, gone)
+        return publish(self._catalog, _base_of(head), Publication(data_files=files, replaced=replaced, summary=summary))
 
     def expire_snapshots(self) -> None:
         """Removes those that the table's properties allow to go, with the files that nothing else refers to. Raises

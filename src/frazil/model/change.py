@@ -18,7 +18,7 @@ said that there was none.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from frazil.model.position import Position
@@ -41,13 +41,15 @@ class Op(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SplitReport:
-    """What a reader found in one split, told to the driver through the job's own output."""
+    """What a reader found in one split, told to the driver through the job's own output. `left_out` are fields that no
+    column takes on purpose, each with the number of rows that have a value there."""
 
     table: int
     split: str
     rows: int
     dropped: int
     newest: Position | None
+    left_out: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def holds_changes(self) -> bool:

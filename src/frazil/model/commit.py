@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from frazil.model.files import FileClosed, Kind
 from frazil.model.ledger import BRANCH_FACT, RESYNC, Fence, LedgerEntry
-from frazil.model.live import LiveDelete
+from frazil.model.live import LiveDelete, LiveFile
 from frazil.model.names import JobId
 
 _POSITION_FACTS = frozenset(["frazil.batch-id", "frazil.lower", "frazil.resolved", "frazil.notes"])
@@ -51,16 +51,28 @@ class CommitPlan:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairPlan:
     """One snapshot that is no epoch: the ledger, its property and its tag stay as they are, and whoever reads the
-    ledger walks over it."""
+    ledger walks over it. `rewrites` if the rows stay what they are (Iceberg's operation `replace`, which readers of
+    changes pass over): then files are exchanged for others, and every one that is removed must be there. Data files
+    that take the place of `removed_data` get the sequence number `keeps_sequence`: newer equality deletes reach them
+    (H15)."""
 
     files: tuple[FileClosed, ...]
     summary: Mapping[str, str]
     removed_deletes: tuple[LiveDelete, ...] = ()
     must_exist: tuple[str, ...] = ()
+    rewrites: bool = False
+    removed_data: tuple[LiveFile, ...] = ()
+    keeps_sequence: int | None = None
 
     def __post_init__(self) -> None:
         if "frazil.job-id" in self.summary:
             raise ValueError("a snapshot with frazil.job-id would be an epoch")
+        if self.rewrites and not self.removed_deletes and not self.removed_data:
+            raise ValueError("a rewrite that removes nothing changes the rows")
+        if self.removed_data and (not self.rewrites or self.keeps_sequence is None):
+            raise ValueError("data files are removed by a rewrite that says which deletes reach the new ones")
+        if self.rewrites and not self.removed_data and any(file.kind is Kind.DATA for file in self.files):
+            raise ValueError("data files can only take the place of data files")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,8 @@ class LiveDelete:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFile:
     """A data file at a head. `bounds` are lower and upper bounds by field id, in Iceberg's single-value binary form,
-    where the manifest has them; `deletes` are those that apply to it."""
+    where the manifest has them; `deletes` are those that apply to it. `first_row_id` is what its rows without an id of
+    their own count from, where the manifest was read for it: a listing that our own commits kept up does not know."""
 
     path: str
     format: str
@@ -54,6 +55,7 @@ class LiveFile:
     partition: tuple[Any, ...] = ()
     bounds: Mapping[int, tuple[bytes | None, bytes | None]] = field(default_factory=dict, hash=False)
     deletes: tuple[LiveDelete, ...] = ()
+    first_row_id: int | None = field(default=None, compare=False)
 
     @property
     def vector(self) -> LiveDelete | None:
@@ -62,10 +64,12 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFiles:
-    """Everything live at one snapshot of a table; no snapshot means an empty table."""
+    """Everything live at one snapshot of a table; no snapshot means an empty table. `deletes` are all delete files,
+    those that apply to no file among them."""
 
     snapshot_id: int | None
     files: tuple[LiveFile, ...] = ()
+    deletes: tuple[LiveDelete, ...] = ()
 
     @property
     def by_path(self) -> dict[str, LiveFile]:

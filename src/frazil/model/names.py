@@ -7,6 +7,7 @@ A path has a deterministic prefix to sweep and a leaf that is never used twice:
                                                                       .../partial/partial-<attempt>-<seq>.parquet
     what a coordinator adds when it publishes:                          /vectors/vectors-<attempt>.puffin
                                                                         /deletes/posdel-<attempt>-<seq>.parquet
+    what maintenance writes:  <location>/data/frazil_maintenance/<action>=<uuid>/...
 """
 
 from __future__ import annotations
@@ -110,6 +111,11 @@ def epoch_prefix(data_location: str, job: JobId, resolved: Position, fence_label
 def replay_folder(data_location: str, job: JobId, replay: UUID) -> str:
     """All files that a replay from quarantine writes for one table lie below this."""
     return f"{data_location}/frazil_job={job}/replay={replay}"
+
+
+def maintenance_folder(data_location: str, action: str, run: UUID) -> str:
+    """All files that one run of a maintenance action writes for one table lie below this."""
+    return f"{data_location}/frazil_maintenance/{action}={run}"
 
 
 def data_path(prefix: str, shard: int, attempt: str, sequence: int) -> str:

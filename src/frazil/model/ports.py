@@ -32,12 +32,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Split:
     """A piece of a source that one task reads by itself. `name` is unique in the pipeline and returns
-    in the reader's report; `facts` is the source's own JSON; `size` in bytes balances the tasks."""
+    in the reader's report; `facts` is the source's own JSON; `size` in bytes balances the tasks. `apart` if no other
+    split of the table has a key of its, and its changes of one key come together, in order."""
 
     table: int
     name: str
     facts: str
     size: int
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

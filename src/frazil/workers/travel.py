@@ -93,6 +93,8 @@ def report_json(table: int, split: str, major: int | None, minor: int | None, pa
         "dropped": found.get("dropped", 0),
         "newest": newest,
     }
+    if "left_out" in found:
+        report["left_out"] = found["left_out"]
     return json.dumps(report).encode()
 
 
@@ -159,6 +161,7 @@ def _report(facts: dict[str, Any], position_of: PositionOf) -> SplitReport:
         rows=facts["rows"],
         dropped=facts["dropped"],
         newest=None if newest is None else position_of(newest[0], newest[1]),
+        left_out=facts.get("left_out", {}),
     )
 
 

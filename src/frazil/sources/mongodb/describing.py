@@ -8,8 +8,10 @@ target table -------+
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from frazil.model.change import SplitReport
 from frazil.model.columns import TableShape
 from frazil.model.ports import Split
 from frazil.model.remembered import KnownTable
@@ -18,6 +20,7 @@ from frazil.sources.mongodb.kinds import Document, Kind, OnConflict, shown
 from frazil.sources.mongodb.looking import joined
 from frazil.sources.mongodb.shapes import CollectionSettings, missing_paths, shape_of, unmapped
 
+_COUNTED_MAX = 10_000
 Look = Callable[[Sequence[Split]], Sample]
 Tell = Callable[..., None]
 
@@ -37,6 +40,8 @@ class Describer:
         self._take_sample = sample
         self._tell = tell
         self._told: set[tuple[str, str]] = set()
+        self._counted: dict[str, None] = {}
+        self._left_out: dict[str, Counter[str]] = {}
 
     def shapes(
         self, splits: Sequence[Split], targets: Mapping[str, KnownTable], look: bool
@@ -69,7 +74,7 @@ class Describer:
             for path in missing_paths(fields, sample.seen):
                 self.tell_once(f"no document of the sample has {path!r}", name)
             for left in unmapped(fields, sample.seen):
-                self.tell_once(f"the field {left!r} is not mapped and is left out", name)
+                self.tell_once(_left_out(left), name)
         return sample
 
     def remarks(self, name: str, facts: CollectionFacts | None) -> Sequence[str]:
@@ -95,6 +100,21 @@ class Describer:
             notes += [f"not mapped, and left out: {', '.join(left)}"] if left else []
         return notes
 
+    def count(self, name: str, reports: Sequence[SplitReport]) -> None:
+        """Fields that the mapping leaves out: told when they are first met, and counted once for each split."""
+        for report in reports:
+            if report.left_out and report.split not in self._counted:
+                self._counted[report.split] = None
+                self._left_out.setdefault(name, Counter()).update(report.left_out)
+                for field in report.left_out:
+                    self.tell_once(_left_out(field), name)
+        while len(self._counted) > _COUNTED_MAX:
+            del self._counted[next(iter(self._counted))]
+
+    def left_out(self, name: str) -> Mapping[str, int]:
+        """Fields that the mapping left out since the start, each with the number of documents that had a value."""
+        return dict(self._left_out.get(name, {}))
+
     def tell_once(self, sentence: str, name: str) -> None:
         if (name, sentence) not in self._told:
             self._told.add((name, sentence))
@@ -105,6 +125,10 @@ class Describer:
             self.tell_once(f"{path} is {shown(one)} and {shown(other)}: its column holds JSON", name)
 
         return tell
+
+
+def _left_out(field: str) -> str:
+    return f"the field {field!r} is not mapped and is left out"
 
 
 def turn_images_on(name: str) -> str:

@@ -7,13 +7,18 @@ payloads --Fields.of(names)--> walked --at(path)--> Found of one column, also in
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import bson
 import numpy as np
 import pyarrow as pa
+from bson.errors import BSONError
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
 
 from frazil.sources.mongodb import layout
 from frazil.sources.mongodb.ids import CODEC
@@ -21,6 +26,23 @@ from frazil.sources.mongodb.layout import Bytes, Found, Uneven, lengths, walk
 
 _LENGTH = struct.Struct("<i")
 _REFERENCE = "$ref"
+_NOTHING = (type(None), MinKey, MaxKey)
+
+
+def strangers(payloads: pa.Array, names: Sequence[str]) -> dict[str, int]:
+    """Other top-level fields than these that documents have, each with the number of those that have a value there.
+    Whatever cannot be walked is looked at one by one, and what cannot be read tells nothing."""
+    told = payloads.drop_null()
+    try:
+        return Fields.of(told, names).strangers if len(told) else {}
+    except Uneven:
+        pass
+    found: Counter[str] = Counter()
+    for payload in told.to_pylist():
+        with suppress(BSONError):
+            document = bson.decode(payload, codec_options=CODEC)
+            found.update(name for name, value in document.items() if name not in names and type(value) not in _NOTHING)
+    return dict(found)
 
 
 @dataclass(frozen=True, slots=True)

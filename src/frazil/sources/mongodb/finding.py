@@ -115,13 +115,16 @@ def _found_by_cursor(
     client: Client, name: str, asked: dict[str, Any], session: Session, at: Timestamp | None
 ) -> Iterator[Batch]:
     place, _, collection = name.partition(".")
-    options = {one: list(value.items()) for one, value in asked.items() if one != "filter"}
     with client.start_session(snapshot=True) as other:
         if at is not None:
             # The driver has no public way yet to choose the moment of a snapshot.
             other._snapshot_time = at  # type: ignore[assignment]
         found: Any = client.get_database(place, codec_options=CODEC)[collection].find_raw_batches(
-            asked.get("filter", {}), batch_size=_BATCH, session=session if at is None else other, **options
+            asked.get("filter", {}), batch_size=_BATCH, session=session if at is None else other
         )
+        for option in ("hint", "min", "max"):
+            if option in asked:
+                found = getattr(found, option)(list(asked[option].items()))
         for raw in found:
-            yield Batch.lying(raw)
+            if raw:
+                yield Batch.lying(raw)

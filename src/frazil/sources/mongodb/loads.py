@@ -71,7 +71,8 @@ class Loads:
             position = load.position(step)
             if is_before(tip, position) and not is_before(upper, position):
                 for at, piece in enumerate(load.ranges(step)):
-                    yield Split(number, f"{name}@{position}#{at}", piece.to_json(name, position), piece.size)
+                    own = f"{name}@{position}#{at}"
+                    yield Split(number, own, piece.to_json(name, position), piece.size, apart=True)
 
     def noted(self, name: str, position: ClusterTime, reports: Sequence[SplitReport]) -> dict[str, object]:
         """What the ledger remembers with this position: the rows that were read, and while there is more to read, the

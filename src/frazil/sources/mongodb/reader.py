@@ -10,8 +10,9 @@ again by the stream, and the row is right once that has passed (H26).
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,13 @@ from frazil.model.position import ClusterTime
 from frazil.sources.mongodb.arrays import texts
 from frazil.sources.mongodb.client import connected, timestamp_of
 from frazil.sources.mongodb.documents import keys_of
+from frazil.sources.mongodb.fields import strangers
 from frazil.sources.mongodb.finding import batches
 from frazil.sources.mongodb.layout import Bytes
 from frazil.sources.mongodb.replies import Batch
 
 DROPPED, BEYOND = -1, -2
+_NAMED_MAX = 100
 SPOOLED = pa.schema(
     [
         ("key", pa.string()),
@@ -47,15 +50,17 @@ Assign = Callable[[np.ndarray, np.ndarray, Cut], np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class CollectionReader:
-    """`names` are the collections by the index that splits carry. Picklable if `assign` is."""
+    """`names` are the collections by the index that splits carry. Of those in `mapped` only these top-level fields are
+    taken, and others counted. Picklable if `assign` is."""
 
     uri: str
     names: Mapping[int, str]
     assign: Assign
+    mapped: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def read(self, split: Split, cut: Cut) -> Iterator[pa.RecordBatch]:
         """Travel rows of the split within the cut, then its report."""
-        count = _Count(split, cut, self.assign)
+        count = _Count(split, cut, self.assign, self.mapped.get(split.table))
         for rows in rows_of(self.uri, split):
             taken = count.take(rows)
             if taken is not None:
@@ -108,8 +113,9 @@ def _spooled(batch: Batch, position: ClusterTime, table: str) -> pa.RecordBatch:
 class _Count:
     """What becomes of the rows of one split."""
 
-    def __init__(self, split: Split, cut: Cut, assign: Assign) -> None:
-        self._split, self._cut, self._assign = split, cut, assign
+    def __init__(self, split: Split, cut: Cut, assign: Assign, mapped: tuple[str, ...] | None) -> None:
+        self._split, self._cut, self._assign, self._mapped = split, cut, assign, mapped
+        self._left_out: Counter[str] = Counter()
         self._rows = self._dropped = 0
         self._newest: tuple[int, int] = (-1, 0)
 
@@ -128,6 +134,8 @@ class _Count:
             rows, epoch = rows.filter(pa.array(kept)), epoch[kept]
         count = rows.num_rows
         self._rows += count
+        if self._mapped is not None:
+            self._left_out.update(strangers(rows.column("payload"), self._mapped))
         columns = {
             "table": pa.repeat(pa.scalar(self._split.table, pa.int32()), count),
             "epoch": pa.array(epoch, pa.int32()),
@@ -137,7 +145,10 @@ class _Count:
         return pa.RecordBatch.from_arrays(arrays, schema=TRAVEL)
 
     def report(self) -> pa.RecordBatch:
-        found = json.dumps({"rows": self._rows, "dropped": self._dropped}).encode()
+        facts: dict[str, Any] = {"rows": self._rows, "dropped": self._dropped}
+        if self._left_out:
+            facts["left_out"] = dict(self._left_out.most_common(_NAMED_MAX))
+        found = json.dumps(facts).encode()
         row = {
             "table": self._split.table,
             "epoch": REPORT_EPOCH,

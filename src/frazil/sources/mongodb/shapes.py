@@ -37,6 +37,13 @@ class CollectionSettings:
     def is_explicit(self) -> bool:
         return self.fields is not None
 
+    @property
+    def roots(self) -> tuple[str, ...] | None:
+        """The top-level fields that an explicit mapping takes something of; None in auto mode."""
+        if self.fields is None:
+            return None
+        return tuple(sorted({ID, *(one.source.split(".")[0] for one in self.fields)}))
+
 
 def shape_of(
     table: str,
@@ -134,7 +141,7 @@ def _explicit(
 
 def unmapped(fields: Iterable[MappedField], seen: Document) -> list[str]:
     """Fields of documents that no mapping takes."""
-    roots = {one.source.split(".")[0] for one in fields} | {ID}
+    roots = CollectionSettings(fields=tuple(fields)).roots or ()
     return sorted(name for name in seen.fields if name not in roots)
 
 

@@ -130,6 +130,11 @@ class MongoDatabase:
         """What `frazil check` says of a collection beside its columns."""
         return self._describer.remarks(table, self._collections().get(table))
 
+    def left_out(self, table: str) -> Mapping[str, int]:
+        """Fields that an explicit mapping left out since the start, each with the number of documents that had a
+        value."""
+        return self._describer.left_out(table)
+
     # reading
 
     def open(self, frontiers: Mapping[str, Frontier | None]) -> None:
@@ -266,6 +271,7 @@ class MongoDatabase:
     def notes(self, table: str, upper: Position, reports: Sequence[SplitReport]) -> str:
         """The load's next bound while there is one, the newest resume token, the collection's own id."""
         position = _cluster_time(upper)
+        self._describer.count(table, reports)
         facts: dict[str, object] = {"uuid": self._uuid(table), "token": self._token_before(position)}
         if load := self._loads.noted(table, position, reports):
             facts |= load
@@ -297,7 +303,8 @@ class MongoDatabase:
         return self._describer.shape(table, self._describer.sample(table), target)
 
     def reader(self, index: Mapping[str, int], shapes: Mapping[str, TableShape], assign: Assign) -> CollectionReader:
-        return CollectionReader(self._uri, {number: name for name, number in index.items()}, assign)
+        mapped = {number: roots for name, number in index.items() if (roots := self._settings[name].roots) is not None}
+        return CollectionReader(self._uri, {number: name for name, number in index.items()}, assign, mapped)
 
     def decoder(self, index: Mapping[str, int], shapes: Mapping[str, TableShape]) -> DocumentDecoder:
         return DocumentDecoder(

@@ -123,7 +123,7 @@ class ChangeStream:
     def has_passed(self, time: int) -> bool:
         """Whether all that happened up to then lies in finished segments, as far as it still can be told."""
         with self._changed:
-            return self._passed >= time or self._is_over
+            return self._passed >= time or (self._is_over and self._failure is None)
 
     def segments(self) -> tuple[Segment, ...]:
         with self._changed:
@@ -182,6 +182,8 @@ class ChangeStream:
             error = SourceUnavailable(f"the change stream cannot be read: {type(unknown).__name__}: {unknown}")
         finally:
             self._lookups.close()
+        if error is None and self._followed and not self._stopped:
+            error = SourceUnavailable("the change stream ended without a reason", hint="Frazil tries again.")
         with self._changed:
             self._failure = error
             self._is_over = True

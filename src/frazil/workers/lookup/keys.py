@@ -126,14 +126,14 @@ class KeyCodec:
                     hint="A key cannot be null: choose other key columns for the table, or mend the rows.",
                     column=field.name,
                 )
-        parts = [_part(field, column) for field, column in zip(self.fields, columns, strict=True)]
+        parts = [key_part(field, column) for field, column in zip(self.fields, columns, strict=True)]
         if self._hash_is_key:
             return Keys(parts[0].view(np.uint64).reshape(-1) ^ _SIGN, None)
         fixed = [part for part in parts if isinstance(part, np.ndarray)]
         if len(fixed) == len(parts):
             rows = np.ascontiguousarray(fixed[0] if self._single else np.concatenate(fixed, axis=1))
             return Keys(key_hash.hash_rows(rows), _fixed_array(rows))
-        exact = parts[0] if self._single else _join(parts)
+        exact = parts[0] if self._single else join_parts(parts)
         return Keys(key_hash.hash_spans(*_spans(exact)), exact)
 
 
@@ -165,8 +165,9 @@ def _kind(field: Field) -> str:
             )
 
 
-def _part(field: Field, column: pa.Array) -> Any:
-    """Rows of bytes for a type of fixed width, a large binary array for another."""
+def key_part(field: Field, column: pa.Array) -> Any:
+    """The bytes of a column without NULL: rows of bytes for a type of fixed width, a large binary array for another.
+    Raises BadInput for values that are not of the column's type."""
     try:
         return _convert(field.type, _bare(column))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # a value that does not fit; no such cast at all
@@ -248,7 +249,7 @@ def _fixed_array(rows: NDArray[np.uint8]) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(width), count, [None, pa.py_buffer(rows.reshape(-1))])
 
 
-def _join(parts: Sequence[Any]) -> pa.Array:
+def join_parts(parts: Sequence[Any]) -> pa.Array:
     """The bytes of all parts of each key, one after the other; before those of variable width, their length."""
     joined: list[pa.Array] = []
     for part in parts:

@@ -3,6 +3,7 @@
     file's schema --ids in it?--yes--> by field id
                         `-------no---> by the table's name mapping if it has one, else by name
     read_keys   one batch after another, of the key columns alone         --index_file--> KeyIndex
+    read_columns  likewise, and columns that the file does not have
     read_rows   only the row groups that hold a wanted position           --> whole rows, in the order asked for
 
 Files of other writers are read like our own. What cannot be read here (no Parquet, no such column, a key inside a
@@ -49,6 +50,33 @@ def read_keys(
         names = [_required(path, file, field, name_mapping) for field in fields]
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
             columns = [batch.column(name) for name in names]
+            yield pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])
+
+
+def read_columns(
+    path: str,
+    size: int,
+    fields: Sequence[Field],
+    storage: Mapping[str, str],
+    name_mapping: str | None = None,
+    *,
+    missing: Mapping[int, pa.Scalar] | None = None,
+    rows: int = BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """As `read_keys`, in batches of so many rows at most, with the values in `missing`, by field id, for columns that
+    the file does not have. Raises UnreadableFile for a column that is in neither."""
+    with open_parquet(path, storage, size) as file:
+        names = [_bound(path, file, field, name_mapping) for field in fields]
+        for name, field in zip(names, fields, strict=True):
+            if name is None and field.id not in (missing or {}):
+                raise unreadable(path, f"it has no key column {field.name!r} (id {field.id})")
+        # A batch without columns does not tell how many rows it has: then read one that nobody needs.
+        wanted = [name for name in names if name is not None] or [_any_column(path, file)]
+        for batch in file.iter_batches(batch_size=rows, columns=wanted):
+            columns = [
+                pa.repeat((missing or {})[field.id], batch.num_rows) if name is None else batch.column(name)
+                for name, field in zip(names, fields, strict=True)
+            ]
             yield pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])
 
 
@@ -173,6 +201,14 @@ def _required(path: str, file: pq.ParquetFile, field: Field, name_mapping: str |
     if name is None:
         raise unreadable(path, f"it has no key column {field.name!r} (id {field.id})")
     return name
+
+
+def _any_column(path: str, file: pq.ParquetFile) -> str:
+    names = file.schema_arrow.names
+    plain = [name for name in names if not pa.types.is_nested(file.schema_arrow.field(name).type)]
+    if not names:
+        raise unreadable(path, "it has no columns")
+    return str((plain or names)[0])
 
 
 def _is_inside(column: pa.Field, wanted: int | None) -> bool:

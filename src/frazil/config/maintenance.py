@@ -1,0 +1,114 @@
+"""`maintenance:`, what keeps tables small: which snapshots stay, and when unused files are deleted.
+
+maintenance:
+  expire:  {max_age: 5d, max_snapshots: 500, min_snapshots: 10, keep: [daily for 30d]}
+  orphans: {older_than: 3d}
+  queue:   {grace: 1d}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from frazil.config.settings import Settings, named_once, problem
+from frazil.config.values import Duration, Shown, duration_text, seconds_of
+
+PERIODS = ("hourly", "daily", "weekly", "monthly")
+_KEEP = re.compile(r"(?P<period>[a-z]+)\s+for\s+(?P<span>\S+)")
+
+
+def parse_keep(text: str) -> tuple[str, float]:
+    """(period, seconds) of `daily for 30d`. Raises ValueError."""
+    found = _KEEP.fullmatch(text.strip())
+    if found is None or found["period"] not in PERIODS:
+        raise ValueError(f"{text!r} must be one of {', '.join(PERIODS)}, then `for` and a duration: daily for 30d")
+    seconds = seconds_of(found["span"])
+    if seconds <= 0:
+        raise ValueError(f"{text!r} keeps nothing")
+    return found["period"], seconds
+
+
+def _keep_rules(texts: tuple[str, ...]) -> tuple[str, ...]:
+    rules = [parse_keep(text) for text in texts]
+    named_once(period for period, _ in rules)
+    return tuple(f"{period} for {duration_text(seconds)}" for period, seconds in rules)
+
+
+def _rules_text(rules: Iterable[str]) -> str:
+    return f"[{', '.join(rules)}]"
+
+
+class ExpireConfig(Settings):
+    """Which snapshots stay. Never removed: the newest epoch of any pipeline, what a tag or a branch names, and what is
+    only on a branch."""
+
+    max_age: Duration = Field(default=5 * 86400.0, ge=0, description="Older snapshots are removed.")
+    max_snapshots: int = Field(
+        default=500, ge=1, description="Of more snapshots than this the oldest are removed, however young."
+    )
+    min_snapshots: int = Field(
+        default=10, ge=1, description="So many of the newest snapshots stay, however old they are."
+    )
+    min_epochs: int = Field(
+        default=2, ge=1, description="So many of the newest epochs of every pipeline stay, however old they are."
+    )
+    keep: Annotated[tuple[str, ...], AfterValidator(_keep_rules), Shown("list of rules", _rules_text)] = Field(
+        default=(),
+        description=(
+            "The last epoch of each hour, day, week or month of the source's own time (UTC) stays for so long, by a "
+            "tag `frazil_keep_<period>`; readers can name the tag."
+        ),
+        examples=[["daily for 30d", "monthly for 365d"]],
+    )
+
+    @property
+    def rules(self) -> tuple[tuple[str, float], ...]:
+        """(period, seconds) of each rule."""
+        return tuple(parse_keep(text) for text in self.keep)
+
+    @model_validator(mode="after")
+    def _bounds_fit(self) -> ExpireConfig:
+        if self.min_snapshots > self.max_snapshots:
+            raise problem("must not be more than max_snapshots", "min_snapshots")
+        return self
+
+
+class OrphansConfig(Settings):
+    """Files that were written and never committed."""
+
+    older_than: Duration = Field(
+        default=3 * 86400.0,
+        ge=0,
+        description=(
+            "Only files older than this are looked at. It must be longer than anybody's commit takes, from the first "
+            "file written on: also of other engines that write the same tables."
+        ),
+    )
+
+
+class QueueConfig(Settings):
+    """`_frazil.deletion_queue`: every file that is to be deleted waits there first."""
+
+    grace: Duration = Field(
+        default=86400.0,
+        ge=0,
+        description="How long a file stays after nothing refers to it, for queries that are still reading it.",
+    )
+    batch_files: int = Field(
+        default=1000, ge=1, le=100_000, description="Files that are checked once more and then deleted, at a time."
+    )
+    max_retries: int = Field(
+        default=20, ge=0, description="A file that could not be deleted so often is given up, with a line in the log."
+    )
+
+
+class MaintenanceConfig(Settings):
+    """How tables are kept small and fast while they are written."""
+
+    expire: ExpireConfig = Field(default_factory=ExpireConfig, description="Which snapshots stay.")
+    orphans: OrphansConfig = Field(default_factory=OrphansConfig, description="Files that were never committed.")
+    queue: QueueConfig = Field(default_factory=QueueConfig, description="When unused files are deleted.")

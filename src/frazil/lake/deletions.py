@@ -1,0 +1,209 @@
+"""`_frazil.deletion_queue`: files that nothing refers to any more, one row for each, until they are deleted.
+
+    enqueue(rows)           cut into batches; one file and one partition each; all of them in one commit
+    batches()               what the queue holds, of one moment
+    settle(batch, left)     the batch goes, what is left of it comes as new batches: one commit, if the batch is there
+
+    drop(table)             last metadata file to the queue --> table out of the catalog; its files stay until expanded
+
+A batch has a name that is never used twice, so two workers that settle the same one do it once. The rows of a batch
+are all of one table and of one kind. The table's own old snapshots go once a while, as those of the checkpoints.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+from frazil.clock import Clock
+from frazil.errors import CatalogRefused, CatalogUnavailable, FrazilError
+from frazil.lake.catalogs import Catalog, catalog_error
+from frazil.lake.expiry import parse_snapshots
+from frazil.lake.failures import JAVA_ERRORS
+from frazil.lake.heads import read_metadata
+from frazil.lake.live import LiveReader
+from frazil.lake.system_tables import SystemTable, system_shape
+from frazil.lake.tables import Tables
+from frazil.model.columns import LONG, STRING, TIMESTAMPTZ
+from frazil.model.commit import Accepted, Refused, Unknown
+from frazil.model.deletions import Batch, Deletion, DeletionType, Why
+from frazil.model.ledger import TableHead
+from frazil.model.names import TableName
+
+NAME = "deletion_queue"
+BATCH_FILES = 1000
+TIDY_EVERY = 50
+_ATTEMPTS = 8
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SHAPE = system_shape(
+    {
+        "batch": STRING,
+        "path": STRING,
+        "table": STRING,
+        "table_uuid": STRING,
+        "orphaned_at": TIMESTAMPTZ,
+        "retry_count": LONG,
+        "retry_at": TIMESTAMPTZ,
+        "type": STRING,
+        "why": STRING,
+    },
+    key=("batch", "path"),
+)
+_PROPERTIES = {
+    "history.expire.max-snapshot-age-ms": "600000",
+    "history.expire.min-snapshots-to-keep": "10",
+    "write.metadata.previous-versions-max": "20",
+}
+_log = logging.getLogger("frazil.maintenance")
+
+
+class IcebergDeletionQueue:
+    """The queue of one catalog. Implements `frazil.maintenance.deletion_queue.Queue`."""
+
+    def __init__(self, catalog: Catalog, clock: Clock, *, batch_files: int = BATCH_FILES) -> None:
+        self._catalog = catalog
+        self._clock = clock
+        self._batch_files = batch_files
+        self._table = SystemTable(catalog, NAME, _SHAPE, clock, partition_by="batch", properties=_PROPERTIES)
+        self._live = LiveReader(catalog)
+        self._commits = 0
+
+    @property
+    def name(self) -> TableName:
+        """Raises CatalogUnavailable or CatalogRefused."""
+        return self._table.name
+
+    def enqueue(self, deletions: Sequence[Deletion]) -> None:
+        """Raises CatalogUnavailable, CatalogRefused or StorageUnavailable; then none of them is in the queue, or, after
+        a lost answer, all of them are."""
+        if deletions:
+            self._exchange(None, deletions)
+
+    def batches(self) -> Sequence[Batch]:
+        """All there is, the oldest first. Raises CatalogUnavailable or CatalogRefused."""
+        if not self._table.exists():
+            return ()
+        head = self._table.head()
+        if head.snapshot_id is None:
+            return ()
+        name = f"{self._catalog.settings.name}.{self._table.name.sql}"
+        try:
+            table = self._catalog.spark.read.option("versionAsOf", str(head.snapshot_id)).table(name)
+            times = {"orphaned_at": F.unix_micros("orphaned_at"), "retry_at": F.unix_micros("retry_at")}
+            rows = table.withColumns(times).collect()
+        except JAVA_ERRORS as error:
+            raise catalog_error(self._catalog, error, "read the table", self._table.name.text) from None
+        ordered = sorted(rows, key=lambda row: (row.batch, row.path))
+        found = [Batch(key, tuple(_deletion(row) for row in of)) for key, of in groupby(ordered, lambda row: row.batch)]
+        return sorted(found, key=lambda batch: min(row.orphaned_at for row in batch.rows))
+
+    def settle(self, batch: Batch, left: Sequence[Deletion]) -> bool:
+        """False if the batch is not there any more: somebody else has settled it. Raises like `enqueue`."""
+        return self._exchange(batch.name, left)
+
+    def _exchange(self, gone: str | None, deletions: Sequence[Deletion]) -> bool:
+        groups = {str(self._clock.new_uuid()): part for part in _parts(deletions, self._batch_files)}
+        rows = {name: [_row(name, deletion) for deletion in part] for name, part in groups.items()}
+        summary = {"frazil.operation": "deletion-queue"}
+        last = ""
+        for _ in range(_ATTEMPTS):
+            head = self._table.head()
+            present = self._names(head)
+            if rows and present.issuperset(rows):
+                break  # a lost answer: it had landed
+            if gone is not None and gone not in present:
+                return False
+            answer = self._table.exchange(head, gone, rows, summary)
+            match answer:
+                case Accepted():
+                    break
+                case Refused(reason, hint):
+                    raise CatalogRefused(
+                        f"cannot write to {self._table.name}: {reason}", hint=hint or "let us commit to this table"
+                    )
+                case Unknown() if gone is not None and not rows and gone not in self._names(self._table.head()):
+                    break
+                case _:
+                    last = answer.reason
+        else:
+            raise CatalogUnavailable(
+                f"cannot write to {self._table.name}: {_ATTEMPTS} attempts failed, the last one with: {last}",
+                hint="others write to it all the time, or the catalog is in trouble: it is tried again later",
+            )
+        self._tidy()
+        return True
+
+    def _names(self, head: TableHead) -> set[str]:
+        """Of the batches that are there."""
+        return {str(file.partition[0]) for file in self._live.live(self._table.name, head, ()).files if file.partition}
+
+    def _tidy(self) -> None:
+        self._commits += 1
+        if self._commits % TIDY_EVERY == 0:
+            try:
+                self._table.expire_snapshots()
+            except FrazilError as error:
+                _log.warning("old snapshots of the deletion queue were not removed: %s", error)
+
+    def drop(self, table: TableName) -> bool:
+        """Takes the table out of the catalog. Its files go by way of the queue, unless it says that they are not its
+        own. False if there was no such table. Raises CatalogUnavailable, CatalogRefused or StorageUnavailable."""
+        tables = Tables(self._catalog)
+        if not tables.exists(table):
+            return False
+        base, _ = read_metadata(self._catalog, table)
+        seen = parse_snapshots(base)
+        location = base.metadata.metadataFileLocation()
+        if seen.may_be_cleaned and location:
+            # First: a crash may leave a row of a table that is still there, which the worker finds out.
+            row = Deletion(
+                path=location,
+                table=table,
+                table_uuid=seen.uuid,
+                orphaned_at=self._clock.now(),
+                type=DeletionType.METADATA,
+                why=Why.DROPPED,
+            )
+            self.enqueue([row])
+        return tables.drop(table)
+
+
+def _parts(deletions: Sequence[Deletion], most: int) -> Iterator[Sequence[Deletion]]:
+    def kind(row: Deletion) -> tuple[str, str, str, str]:
+        return row.table.text, row.table_uuid, row.type, row.why
+
+    for _, rows in groupby(sorted(deletions, key=kind), kind):
+        same = list(rows)
+        yield from (same[start : start + most] for start in range(0, len(same), most))
+
+
+def _row(batch: str, deletion: Deletion) -> dict[str, object]:
+    return {
+        "batch": batch,
+        "path": deletion.path,
+        "table": deletion.table.text,
+        "table_uuid": deletion.table_uuid,
+        "orphaned_at": deletion.orphaned_at,
+        "retry_count": deletion.retry_count,
+        "retry_at": deletion.retry_at,
+        "type": deletion.type.value,
+        "why": deletion.why.value,
+    }
+
+
+def _deletion(row: Row) -> Deletion:
+    return Deletion(
+        path=row.path,
+        table=TableName.parse(row.table),
+        table_uuid=row.table_uuid,
+        orphaned_at=_EPOCH + timedelta(microseconds=row.orphaned_at),
+        type=DeletionType(row.type),
+        why=Why(row.why),
+        retry_count=row.retry_count,
+        retry_at=None if row.retry_at is None else _EPOCH + timedelta(microseconds=row.retry_at),
+    )

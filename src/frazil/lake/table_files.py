@@ -1,0 +1,251 @@
+"""Files of tables as the storage has them: listed, asked whether anything refers to them, deleted.
+
+    local                the operating system, which says of each file why it could not be deleted
+    anything else        the table's own FileIO: the file system and the credentials that its commits use
+    a table that is gone the FileIO of the deletion queue, which lies in the same catalog
+
+Who decides what is deleted is `maintenance`; nothing here is called by anybody else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from frazil.errors import CatalogRefused
+from frazil.lake.catalogs import Catalog, catalog_error, iceberg_properties
+from frazil.lake.expiry import parse_snapshots
+from frazil.lake.failures import JAVA_ERRORS, NO_JSON, NO_SUCH_TABLE, failure_of
+from frazil.lake.handles import Handles, handles_of, made_once, text
+from frazil.lake.handover import java_list
+from frazil.lake.heads import MAIN, document_of, parse_head, read_metadata
+from frazil.lake.reachable import Reach, joining, to_stream
+from frazil.lake.table_storage import is_local, table_location
+from frazil.lake.tables import DATA_PATH_PROPERTY, Tables
+from frazil.model.deletions import ListedFile, Standing, TablePlace
+from frazil.model.names import TableName
+from frazil.model.snapshots import GC_PROPERTY
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_METADATA_PATH_PROPERTY = "write.metadata.path"
+_BULK_FAILED = "org.apache.iceberg.io.BulkDeletionFailureException"
+_NO_FILE = (
+    "org.apache.iceberg.exceptions.NotFoundException",
+    "java.io.FileNotFoundException",
+    "java.nio.file.NoSuchFileException",
+)
+_OWN_FOLDERS = ("shard=", "epoch=", "fence=", "replay=", "deletes", "partial", "vectors")
+_LINE_END = "\n"
+
+
+class TableFiles:
+    """The files of one catalog's tables. `queue` is the table whose FileIO stands in for that of a dropped one."""
+
+    def __init__(self, catalog: Catalog, queue: TableName) -> None:
+        self._catalog = catalog
+        self._queue = queue
+
+    def standing(self, table: TableName) -> Standing:
+        """Raises CatalogUnavailable or CatalogRefused."""
+        if not Tables(self._catalog).exists(table):
+            return Standing(None)
+        base, _ = read_metadata(self._catalog, table)
+        seen = parse_snapshots(base)
+        return Standing(seen.uuid, seen.may_be_cleaned)
+
+    def place(self, table: TableName) -> TablePlace:
+        """Raises CatalogUnavailable, CatalogRefused, or TableChanged if the table is gone."""
+        base, document = read_metadata(self._catalog, table)
+        seen = parse_snapshots(base)
+        location = table_location(document["location"])
+        data = seen.properties.get(DATA_PATH_PROPERTY, f"{location}/data").rstrip("/")
+        metadata = seen.properties.get(_METADATA_PATH_PROPERTY, f"{location}/metadata").rstrip("/")
+        return TablePlace(
+            uuid=seen.uuid,
+            data_location=data if data.startswith(f"{location}/") else None,
+            metadata_location=metadata if metadata.startswith(f"{location}/") else None,
+            main=parse_head(document),
+            branches={
+                name: parse_head(document, branch=name)
+                for name, reference in seen.references.items()
+                if reference.is_branch and name != MAIN
+            },
+            may_be_cleaned=seen.may_be_cleaned,
+        )
+
+    def unreferenced(self, table: TableName, paths: Sequence[str]) -> Sequence[str]:
+        """Of these, those that nothing of the table refers to now. Raises CatalogUnavailable, CatalogRefused, or
+        TableChanged if the table is gone."""
+        base, _ = read_metadata(self._catalog, table)
+        return Reach.of(self._catalog, table, base).unreferenced(paths)
+
+    def reached(self, metadata_file: str) -> Sequence[str]:
+        """All files that this metadata file reaches, itself included; none if it is gone, or says that its files are
+        shared. Raises CatalogUnavailable or CatalogRefused."""
+        io = self._io(None)
+        try:
+            metadata = self._catalog.iceberg.TableMetadataParser.read(io, metadata_file)
+            document = document_of(self._catalog, metadata)
+        except JAVA_ERRORS as error:
+            if failure_of(error, iceberg_properties(self._catalog.settings)).has(*_NO_FILE):
+                return ()
+            raise catalog_error(self._catalog, error, "read the metadata of a dropped table", metadata_file) from None
+        if document.get("properties", {}).get(GC_PROPERTY, "true").lower() == "false":
+            return ()
+        return Reach(self._catalog, self._queue, document, metadata, io).reached()
+
+    def delete(self, table: TableName, paths: Sequence[str]) -> Mapping[str, str]:
+        """Those that could not be deleted, with why; one that is not there counts as deleted. Raises
+        CatalogUnavailable or CatalogRefused."""
+        failed = {path: why for path in paths if is_local(path) and (why := _delete_locally(path)) is not None}
+        remote = [path for path in paths if not is_local(path)]
+        if remote:
+            failed |= self._delete_by(self._io(table), remote)
+        return failed
+
+    def list(self, table: TableName, folder: str) -> Sequence[ListedFile]:
+        """All files below a folder, which need not exist. Raises CatalogUnavailable or CatalogRefused."""
+        if is_local(folder):
+            return _list_locally(folder)
+        io = self._io(table)
+        handles = handles_of(self._catalog)
+        try:
+            found = io.listPrefix(folder.rstrip("/") + "/")
+            infos = handles.call(made_once(self._catalog, "stream", to_stream), found).toList()
+            columns = [
+                _lines(self._catalog, infos.stream().map(made_once(self._catalog, f"FileInfo.{name}", make)))
+                for name, make in (("location", _location), ("size", _size), ("created", _created))
+            ]
+        except Py4JJavaError as error:
+            if failure_of(error, iceberg_properties(self._catalog.settings)).has(*_NO_FILE):
+                return ()
+            raise catalog_error(self._catalog, error, "list the files of", table.text) from None
+        except Py4JError as error:
+            raise CatalogRefused(
+                f"the files of {table} below {folder} cannot be listed: {type(io).__name__} has no listing",
+                hint="set io-impl in catalog.properties to a FileIO that lists prefixes, such as S3FileIO",
+                table=table.text,
+            ) from error
+        return [
+            ListedFile(path, int(size), _EPOCH + timedelta(milliseconds=int(millis)))
+            for path, size, millis in zip(*columns, strict=True)
+        ]
+
+    def owner_of(self, table: TableName, metadata_file: str) -> str | None:
+        """The uuid of the table that a metadata file describes; None if it has no snapshot, or cannot be read: a commit
+        that was cut off while it was written. Raises CatalogUnavailable or CatalogRefused."""
+        io = self._io(table)
+        try:
+            metadata = self._catalog.iceberg.TableMetadataParser.read(io, metadata_file)
+            return None if metadata.snapshots().isEmpty() else str(metadata.uuid())
+        except JAVA_ERRORS as error:
+            if failure_of(error, iceberg_properties(self._catalog.settings)).has(NO_JSON, *_NO_FILE):
+                return None
+            raise catalog_error(self._catalog, error, "read the metadata files of", table.text) from None
+
+    def _io(self, table: TableName | None) -> Any:
+        """The table's own, or that of the queue if there is no such table."""
+        try:
+            if table is not None:
+                try:
+                    return self._catalog.java.loadTable(self._catalog.identifier(table)).io()
+                except JAVA_ERRORS as error:
+                    if not failure_of(error, iceberg_properties(self._catalog.settings)).is_a(NO_SUCH_TABLE):
+                        raise
+            return self._catalog.java.loadTable(self._catalog.identifier(self._queue)).io()
+        except JAVA_ERRORS as error:
+            raise catalog_error(self._catalog, error, "reach the files of", str(table or self._queue)) from None
+
+    def _delete_by(self, io: Any, paths: Sequence[str]) -> dict[str, str]:
+        """At once where the storage can; one by one if that failed, which tells which."""
+        try:
+            io.deleteFiles(java_list(self._catalog, paths))
+            return {}
+        except Py4JJavaError as error:
+            failure = failure_of(error, iceberg_properties(self._catalog.settings))
+            if not failure.is_a(_BULK_FAILED):
+                raise catalog_error(self._catalog, error, "delete files at") from None
+        except Py4JError:
+            pass  # this kind of file system has no such method
+        failed = {}
+        for path in paths:
+            try:
+                io.deleteFile(path)
+            except JAVA_ERRORS as error:
+                failure = failure_of(error, iceberg_properties(self._catalog.settings))
+                if not failure.has(*_NO_FILE):
+                    failed[path] = str(failure)
+        return failed
+
+
+def _local(path: str) -> str:
+    rest = path.removeprefix("file:")
+    return "/" + rest.lstrip("/") if rest.startswith("//") else rest
+
+
+def _delete_locally(path: str) -> str | None:
+    """None, or why it is still there. Folders of ours that are empty then go too."""
+    local = _local(path)
+    try:
+        os.remove(local)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        return f"cannot delete {path}: {error.strerror}"
+    folder, name = os.path.split(local)
+    with suppress(OSError):
+        # Hadoop's local file system keeps a checksum beside each file.
+        os.remove(os.path.join(folder, f".{name}.crc"))
+    with suppress(OSError):  # not empty, or somebody else was faster
+        while _is_own(folder):
+            os.rmdir(folder)
+            folder = os.path.dirname(folder)
+    return None
+
+
+def _is_own(folder: str) -> bool:
+    above, name = os.path.split(folder)
+    return name.startswith(_OWN_FOLDERS) if "/frazil_job=" in above else "/frazil_maintenance" in above
+
+
+def _list_locally(folder: str) -> Sequence[ListedFile]:
+    root = _local(folder.rstrip("/"))
+    found = []
+    for directory, _, names in os.walk(root):
+        for name in names:
+            full = os.path.join(directory, name)
+            with suppress(FileNotFoundError):  # deleted meanwhile
+                facts = os.stat(full)
+                path = folder.rstrip("/") + full[len(root) :]
+                found.append(ListedFile(path, facts.st_size, _EPOCH + timedelta(seconds=facts.st_mtime)))
+    return found
+
+
+def _lines(catalog: Catalog, stream: Any) -> list[str]:
+    joined = text(stream.collect(made_once(catalog, "joining paths", joining)))
+    return joined.split(_LINE_END) if joined else []
+
+
+def _location(handles: Handles) -> Any:
+    info, string = handles.iceberg("io.FileInfo"), handles.kind("java.lang.String")
+    return handles.as_function(handles.virtual(info, "location", string))
+
+
+def _size(handles: Handles) -> Any:
+    return _number(handles, "size")
+
+
+def _created(handles: Handles) -> Any:
+    return _number(handles, "createdAtMillis")
+
+
+def _number(handles: Handles, name: str) -> Any:
+    info, string = handles.iceberg("io.FileInfo"), handles.kind("java.lang.String")
+    as_text = handles.static(string, "valueOf", string, handles.long)
+    number = handles.virtual(info, name, handles.long)
+    return handles.as_function(handles.all.filterReturnValue(number, as_text))

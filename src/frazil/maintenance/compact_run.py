@@ -1,0 +1,184 @@
+"""Performs a compaction: rows are put together on Spark, then published on a head that was looked at.
+
+    plan --batch by batch--> concatenate --> head --> settle --> re-project deletes --> repair --Accepted--> next batch
+                                              ^                                            |
+                                              +--- conflict, no answer: is it there already? look again
+                                                   (attempts are bounded)
+
+A head that moved costs a look at its manifests and at the deletes that came, never another rewrite: the stream cannot
+win by being faster (H16). Groups whose files somebody else rewrote are dropped; the next plan takes what is there.
+Files of a run that was given up lie below its own folder, for the sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+from uuid import UUID
+
+from frazil.clock import Clock
+from frazil.errors import CatalogRefused, OutcomeUnknown, Transient
+from frazil.maintenance.compact import ACTION, CompactPlan, CompactSettings, Dropped, Settled, plan_compaction, settle
+from frazil.model.commit import Accepted, Refused, RepairPlan, Unknown
+from frazil.model.compaction import Concatenated, Group, Reprojected, Rewrite, Rewriting, RewrittenTable
+from frazil.model.files import FileClosed
+from frazil.model.ledger import TableHead
+from frazil.model.live import LiveFiles
+from frazil.model.names import TableName
+from frazil.model.ports import RepairingLake
+from frazil.model.write import ParquetSettings
+
+SUMMARY_ACTION, SUMMARY_RUN = "frazil.maintenance", "frazil.maintenance-id"
+ATTEMPTS_MAX = 12
+_WAIT_FIRST, _WAIT_MAX = 0.05, 2.0
+
+
+class RewritesLake(RepairingLake, Protocol):
+    def rewritten_table(self, table: TableName, head: TableHead) -> RewrittenTable:
+        """What a compaction must know of the table at exactly this head."""
+
+    def live_with_lineage(self, table: TableName, head: TableHead) -> LiveFiles:
+        """As `live`, where every file tells its first row id if the table has row ids."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """What a run did. `rows` were deleted while it ran, and are deleted in the new files too."""
+
+    snapshot_ids: tuple[int, ...] = ()
+    removed_files: int = 0
+    added_files: int = 0
+    removed_deletes: int = 0
+    reprojected_rows: int = 0
+    dropped: tuple[Dropped, ...] = ()
+
+    def __add__(self, other: Compacted) -> Compacted:
+        return Compacted(
+            snapshot_ids=(*self.snapshot_ids, *other.snapshot_ids),
+            removed_files=self.removed_files + other.removed_files,
+            added_files=self.added_files + other.added_files,
+            removed_deletes=self.removed_deletes + other.removed_deletes,
+            reprojected_rows=self.reprojected_rows + other.reprojected_rows,
+            dropped=(*self.dropped, *other.dropped),
+        )
+
+
+class Compact:
+    """The action for all tables of a lake. Safe to be used from several threads."""
+
+    name = ACTION
+
+    def __init__(
+        self, lake: RewritesLake, rewriting: Rewriting, clock: Clock, parquet: ParquetSettings | None = None
+    ) -> None:
+        self._lake = lake
+        self._rewriting = rewriting
+        self._clock = clock
+        self._parquet = parquet or ParquetSettings()
+
+    def plan(
+        self, table: TableName, head: TableHead, live: LiveFiles, settings: CompactSettings | None = None
+    ) -> CompactPlan | None:
+        """None if nothing is worth it. Reads manifests if there is something to do in a table with row ids."""
+        rewritten = self._lake.rewritten_table(table, head)
+        plan = plan_compaction(rewritten, live, settings)
+        if plan is None or not rewritten.has_lineage:
+            return plan
+        return plan_compaction(rewritten, self._lake.live_with_lineage(table, head), settings)
+
+    def perform(self, plan: CompactPlan) -> Compacted:
+        """Raises Transient if others were faster every time, OutcomeUnknown if a commit was never confirmed,
+        CatalogRefused, and what reading and writing raise. Batches that were published before stay."""
+        done = Compacted()
+        for batch in plan.batches:
+            done += self._perform(plan, batch)
+        return done
+
+    def _perform(self, plan: CompactPlan, batch: Sequence[Group]) -> Compacted:
+        rewrite = plan.rewrite(batch, self._clock.new_uuid(), self._parquet)
+        return self._publish(rewrite, self._rewriting.concatenate(rewrite))
+
+    def _publish(self, rewrite: Rewrite, results: Sequence[Concatenated]) -> Compacted:
+        table, reason = rewrite.table.name, ""
+        sent: Compacted | None = None
+        for attempt in range(ATTEMPTS_MAX):
+            self._clock.wait(_wait_before(attempt, self._clock.jitter()))
+            head = self._lake.head(table)
+            if sent is not None and (landed := _landed(head, rewrite.number)) is not None:
+                return replace(sent, snapshot_ids=(landed,))
+            settled, followed = self._settled(rewrite, results, head)
+            done = _done(settled, followed)
+            if not settled.kept:
+                return done
+            sent = done
+            answer = self._lake.repair(table, head, _repair(rewrite, settled, followed, done))
+            match answer:
+                case Accepted(snapshot_id):
+                    return replace(done, snapshot_ids=(snapshot_id,))
+                case Refused(said, hint):
+                    raise CatalogRefused(f"{table}: the compaction was refused: {said}", hint=hint, table=table.text)
+                case _:
+                    reason = answer.reason
+        error = OutcomeUnknown if isinstance(answer, Unknown) else Transient
+        raise error(
+            f"{table}: the compaction was not published after {ATTEMPTS_MAX} attempts: {reason}",
+            hint="Nothing is lost. Run it again; it first looks at what the table holds.",
+            table=table.text,
+        )
+
+    def _settled(
+        self, rewrite: Rewrite, results: Sequence[Concatenated], head: TableHead
+    ) -> tuple[Settled, Reprojected]:
+        table = rewrite.table.name
+        live, version = self._lake.live(table, head), self._lake.rewritten_table(table, head).format_version
+        undone: set[int] = set()
+        while True:
+            settled = settle(rewrite, results, live, version, undone)
+            if not settled.moved:
+                return settled, Reprojected()
+            followed = self._rewriting.reproject(rewrite, settled.moved, settled.carried)
+            if not followed.undone:
+                return settled, followed
+            undone.update(followed.undone)
+
+
+def _done(settled: Settled, followed: Reprojected) -> Compacted:
+    return Compacted(
+        removed_files=len(settled.inputs),
+        added_files=len(_added(settled)),
+        removed_deletes=len(settled.removed) + len(followed.replaced),
+        reprojected_rows=followed.rows,
+        dropped=settled.dropped,
+    )
+
+
+def _added(settled: Settled) -> tuple[FileClosed, ...]:
+    return tuple(file for result in settled.kept for file in result.files)
+
+
+def _repair(rewrite: Rewrite, settled: Settled, followed: Reprojected, done: Compacted) -> RepairPlan:
+    summary = {
+        SUMMARY_ACTION: ACTION,
+        SUMMARY_RUN: str(rewrite.number),
+        "frazil.compacted-data-files": str(done.removed_files),
+        "frazil.reprojected-rows": str(done.reprojected_rows),
+    }
+    return RepairPlan(
+        files=(*_added(settled), *followed.files),
+        summary=summary,
+        removed_data=settled.inputs,
+        removed_deletes=(*settled.removed, *followed.replaced),
+        rewrites=True,
+        keeps_sequence=rewrite.table.sequence_number,
+    )
+
+
+def _landed(head: TableHead, run: UUID) -> int | None:
+    """A commit without an answer may have landed after all."""
+    found = (one.snapshot_id for one in head.ancestry if one.summary.get(SUMMARY_RUN) == str(run))
+    return next(found, None)
+
+
+def _wait_before(attempt: int, jitter: float) -> float:
+    return 0.0 if attempt == 0 else min(_WAIT_MAX, _WAIT_FIRST * 2.0 ** (attempt - 1)) * (1.0 - jitter / 2)

@@ -1,0 +1,168 @@
+"""Performs a conversion: searched on Spark, then published once on a head that was looked at.
+
+    plan --search, write--> Marked --head--> settle --Ready--> repair --Accepted--> Done
+                               ^      ^        |                  |
+                               |      +--------|----- conflict, no answer: is it there already? look again
+                               +-- PlanAgain --+      (attempts are bounded)
+
+A head that moved costs a look at its manifests, not another search: what was found still holds, unless `settle` says
+otherwise. Files of a run that was given up lie below its own folder, for the sweep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+from uuid import UUID
+
+from frazil.clock import Clock
+from frazil.errors import CatalogRefused, OutcomeUnknown, Transient
+from frazil.maintenance.convert import (
+    ACTION,
+    ConvertPlan,
+    ConvertSettings,
+    Left,
+    PlanAgain,
+    Ready,
+    plan_conversion,
+    settle,
+)
+from frazil.model.commit import Accepted, Refused, RepairPlan, Unknown
+from frazil.model.conversion import ConvertedTable, Converting, Marked, Search
+from frazil.model.files import FileClosed
+from frazil.model.ledger import TableHead
+from frazil.model.live import LiveFiles
+from frazil.model.names import TableName
+from frazil.model.ports import RepairingLake
+from frazil.model.write import ParquetSettings
+
+SUMMARY_ACTION, SUMMARY_RUN = "frazil.maintenance", "frazil.maintenance-id"
+ATTEMPTS_MAX = 12
+PLANS_MAX = 4
+_WAIT_FIRST, _WAIT_MAX = 0.05, 2.0
+
+
+class ConvertsLake(RepairingLake, Protocol):
+    def converted_table(self, table: TableName, head: TableHead) -> ConvertedTable:
+        """What a conversion must know of the table at exactly this head."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """What a run did. `snapshot_id` is None if there was nothing left to do when it looked again."""
+
+    snapshot_id: int | None
+    delete_files: int = 0
+    dangling_files: int = 0
+    rows: int = 0
+    written_files: int = 0
+    left: tuple[Left, ...] = ()
+
+
+class Convert:
+    """The action for all tables of a lake. Safe to be used from several threads."""
+
+    name = ACTION
+
+    def __init__(
+        self, lake: ConvertsLake, converting: Converting, clock: Clock, parquet: ParquetSettings | None = None
+    ) -> None:
+        self._lake = lake
+        self._converting = converting
+        self._clock = clock
+        self._parquet = parquet or ParquetSettings()
+
+    def plan(
+        self, table: TableName, head: TableHead, live: LiveFiles, settings: ConvertSettings | None = None
+    ) -> ConvertPlan | None:
+        """None if there is nothing to do; nothing is read."""
+        return plan_conversion(self._lake.converted_table(table, head), live, settings)
+
+    def perform(self, plan: ConvertPlan, settings: ConvertSettings | None = None) -> Converted:
+        """Raises Transient if others were faster every time, OutcomeUnknown if a commit was never confirmed,
+        CatalogRefused, and what reading and writing raise."""
+        table = plan.table.name
+        current: ConvertPlan | None = plan
+        reason = ""
+        for _ in range(PLANS_MAX):
+            if current is None:
+                return Converted(snapshot_id=None)
+            run = self._clock.new_uuid()
+            search = current.search(run, self._parquet)
+            marked = self._converting.search(search)
+            outcome = self._publish(current, search, marked, run)
+            if isinstance(outcome, Converted):
+                return outcome
+            reason = outcome.reason
+            head = self._lake.head(table)
+            current = self.plan(table, head, self._lake.live(table, head), settings)
+        raise Transient(
+            f"{table}: the conversion was overtaken {PLANS_MAX} times, the last time because {reason}",
+            hint="Nothing is lost. It is tried again by itself; run one maintenance of a table at a time.",
+            table=table.text,
+        )
+
+    def _publish(
+        self, plan: ConvertPlan, search: Search, marked: tuple[Marked, ...], run: UUID
+    ) -> Converted | PlanAgain:
+        table, reason = plan.table.name, ""
+        sent: Converted | None = None
+        for attempt in range(ATTEMPTS_MAX):
+            self._clock.wait(_wait_before(attempt, self._clock.jitter()))
+            head = self._lake.head(table)
+            if sent is not None and (landed := _landed(head, run)) is not None:
+                return replace(sent, snapshot_id=landed)
+            if all(snapshot.snapshot_id != plan.snapshot_id for snapshot in head.ancestry):
+                return PlanAgain("the table was rolled back or made anew, or its snapshots expired")
+            version = self._lake.converted_table(table, head).format_version
+            decided = settle(plan, marked, self._lake.live(table, head), version)
+            if isinstance(decided, PlanAgain):
+                return decided
+            merged = tuple(self._converting.merged(search, one.vector, one.file) for one in decided.merges)
+            sent = _done(plan, decided)
+            answer = self._lake.repair(table, head, _repair(sent, decided, merged, run))
+            match answer:
+                case Accepted(snapshot_id):
+                    return replace(sent, snapshot_id=snapshot_id)
+                case Refused(said, hint):
+                    raise CatalogRefused(f"{table}: the conversion was refused: {said}", hint=hint, table=table.text)
+                case _:
+                    reason = answer.reason
+        error = OutcomeUnknown if isinstance(answer, Unknown) else Transient
+        raise error(
+            f"{table}: the conversion was not published after {ATTEMPTS_MAX} attempts: {reason}",
+            hint="Nothing is lost. Run it again; it first looks at what the table holds.",
+            table=table.text,
+        )
+
+
+def _done(plan: ConvertPlan, decided: Ready) -> Converted:
+    return Converted(
+        snapshot_id=None,
+        delete_files=len(plan.converted),
+        dangling_files=decided.dangling,
+        rows=decided.rows,
+        written_files=len({file.path for file in decided.added}) + len(decided.merges),
+        left=plan.left,
+    )
+
+
+def _repair(done: Converted, decided: Ready, merged: tuple[FileClosed, ...], run: UUID) -> RepairPlan:
+    summary = {
+        SUMMARY_ACTION: ACTION,
+        SUMMARY_RUN: str(run),
+        "frazil.converted-delete-files": str(done.delete_files),
+        "frazil.dangling-delete-files": str(done.dangling_files),
+        "frazil.converted-rows": str(done.rows),
+    }
+    return RepairPlan(files=(*decided.added, *merged), summary=summary, removed_deletes=decided.removed, rewrites=True)
+
+
+def _landed(head: TableHead, run: UUID) -> int | None:
+    """A commit without an answer may have landed after all."""
+    found = (one.snapshot_id for one in head.ancestry if one.summary.get(SUMMARY_RUN) == str(run))
+    return next(found, None)
+
+
+def _wait_before(attempt: int, jitter: float) -> float:
+    return 0.0 if attempt == 0 else min(_WAIT_MAX, _WAIT_FIRST * 2.0 ** (attempt - 1)) * (1.0 - jitter / 2)

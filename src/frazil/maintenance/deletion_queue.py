@@ -1,0 +1,268 @@
+"""Deletes what nothing refers to any more, late and in batches; the only place from which files of tables are deleted.
+
+    batch of rows --none is due--> left as it is
+        | all of them due: orphaned a grace period ago, and not waiting for another try
+        v
+    look at the table                    files                          dropped table's metadata
+      there, same uuid                   unreferenced ones: delete      dismiss: it was not dropped
+                                         the others: dismiss (H46)
+      there, another uuid                dropped: as above; else hold   expand: one row for each file it reaches
+      gone                               dropped: delete; else hold     expand
+      says `gc.enabled=false`            dismiss                        dismiss
+        |
+        v
+    storage deletes --failed ones--> retry_count + 1, retry_at later and later; given up after `max_retries`
+        |
+        v
+    the batch is replaced in the queue by what is left of it, in one commit on the queue as it was read
+
+To hold is to try again later: a table that was renamed is not gone, and nobody can tell from here. Whatever crashes
+where, the batch is still in the queue and is looked at again; deleting a file that is gone already is no error.
+Decisions are pure; `DeletionWorker` performs them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from frazil.clock import Clock
+from frazil.errors import FrazilError, Transient
+from frazil.model.deletions import Batch, Deletion, DeletionType, Standing, Why
+from frazil.model.names import TableName
+
+_FIRST_WAIT = timedelta(minutes=1)
+_LONGEST_WAIT = timedelta(days=1)
+_log = logging.getLogger("frazil.maintenance")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings:
+    grace: timedelta
+    max_retries: int = 20
+
+    def __post_init__(self) -> None:
+        if self.grace < timedelta(0) or self.max_retries < 0:
+            raise ValueError("grace and max_retries must not be negative")
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """After asking once more which of them are referred to, if the table is there to be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """Replace the row by the files that the metadata reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    """Take the rows out of the queue, and let the files be."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Try again later."""
+
+    reason: str
+
+
+Verdict = Delete | Expand | Dismiss | Hold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """What one run did; `waiting` rows are not due."""
+
+    deleted: int = 0
+    dismissed: int = 0
+    expanded: int = 0
+    failed: int = 0
+    given_up: int = 0
+    waiting: int = 0
+
+    def __add__(self, other: Cleaned) -> Cleaned:
+        return Cleaned(
+            deleted=self.deleted + other.deleted,
+            dismissed=self.dismissed + other.dismissed,
+            expanded=self.expanded + other.expanded,
+            failed=self.failed + other.failed,
+            given_up=self.given_up + other.given_up,
+            waiting=self.waiting + other.waiting,
+        )
+
+
+def is_due(row: Deletion, now: datetime, grace: timedelta) -> bool:
+    """Whether nobody can be reading the file any more, and it is time for the next try."""
+    return row.orphaned_at + grace <= now and (row.retry_at is None or row.retry_at <= now)
+
+
+def newest_of(batches: Sequence[Batch]) -> dict[str, datetime]:
+    """By path, when it was orphaned last. A path may wait twice: its snapshots were to be expired, were not, and are
+    now. The grace period counts from the last time."""
+    found: dict[str, datetime] = {}
+    for batch in batches:
+        for row in batch.rows:
+            found[row.path] = max(row.orphaned_at, found.get(row.path, row.orphaned_at))
+    return found
+
+
+def due(batches: Sequence[Batch], now: datetime, grace: timedelta) -> Iterator[tuple[Batch, tuple[Deletion, ...]]]:
+    """Batches with rows that are due, and those rows."""
+    newest = newest_of(batches)
+    for batch in batches:
+        rows = tuple(row for row in batch.rows if is_due(row, now, grace) and newest[row.path] + grace <= now)
+        if rows:
+            yield batch, rows
+
+
+def judge(rows: Sequence[Deletion], standing: Standing) -> Verdict:
+    """What is to be done with rows that are due, all of one batch."""
+    first = rows[0]
+    same = standing.uuid == first.table_uuid
+    if standing.uuid is not None and not standing.may_be_cleaned:
+        return Dismiss(f"{first.table} says gc.enabled=false: its files belong to others too")
+    match first.type:
+        case DeletionType.METADATA:
+            return Dismiss(f"{first.table} was not dropped") if same else Expand()
+        case DeletionType.FILE if same or first.why is Why.DROPPED:
+            # Rows of a dropped table are made by expanding it, which happens only once it is gone.
+            return Delete()
+        case DeletionType.FILE:
+            what = "there is no such table" if standing.uuid is None else "it is another table by now"
+            return Hold(f"{first.table}: {what}, and nobody can be asked whether its files are in use")
+
+
+def after_failure(row: Deletion, now: datetime, settings: QueueSettings) -> Deletion | None:
+    """The row as it waits for its next try; None if it is given up."""
+    if row.retry_count >= settings.max_retries:
+        return None
+    wait = min(_FIRST_WAIT * 2 ** min(row.retry_count, 16), _LONGEST_WAIT)
+    return replace(row, retry_count=row.retry_count + 1, retry_at=now + wait)
+
+
+class Queue(Protocol):
+    """`_frazil.deletion_queue`."""
+
+    def enqueue(self, deletions: Sequence[Deletion]) -> None:
+        """Raises CatalogUnavailable, CatalogRefused or StorageUnavailable; then none of them is in the queue."""
+
+    def batches(self) -> Sequence[Batch]:
+        """All there is. Raises CatalogUnavailable or CatalogRefused."""
+
+    def settle(self, batch: Batch, left: Sequence[Deletion]) -> bool:
+        """The batch becomes what is left of it, in one commit; False if the batch is no longer as it was read. Raises
+        like `enqueue`."""
+
+
+class DeletingLake(Protocol):
+    def standing(self, table: TableName) -> Standing:
+        """Raises CatalogUnavailable or CatalogRefused."""
+
+    def unreferenced(self, table: TableName, paths: Sequence[str]) -> Sequence[str]:
+        """Of these, those that nothing of the table refers to now. Raises like `standing`, and TableChanged if the
+        table is gone."""
+
+    def reached(self, metadata_file: str) -> Sequence[str]:
+        """All files that a dropped table's last metadata reaches, itself included; empty if it is gone itself, or says
+        that its files are shared. Raises like `standing`."""
+
+    def delete(self, table: TableName, paths: Sequence[str]) -> Mapping[str, str]:
+        """Those that could not be deleted, with why. One that is not there counts as deleted. Raises like
+        `standing`."""
+
+
+class DeletionWorker:
+    """Works the queue of one catalog off. Several may do so at once: the worst is that a file is deleted twice."""
+
+    name = "delete"
+
+    def __init__(self, queue: Queue, lake: DeletingLake, settings: QueueSettings, clock: Clock) -> None:
+        self._queue = queue
+        self._lake = lake
+        self._settings = settings
+        self._clock = clock
+
+    def plan(self) -> Sequence[tuple[Batch, tuple[Deletion, ...]]]:
+        """What `perform` would look at now. Raises CatalogUnavailable or CatalogRefused."""
+        return list(due(self._queue.batches(), self._clock.now(), self._settings.grace))
+
+    def perform(self, tables: Collection[TableName] | None = None) -> Cleaned:
+        """One round over everything that is due, of these tables or of all. What goes wrong with one batch is logged,
+        waits, and does not stop the others. Raises CatalogUnavailable or CatalogRefused if the queue cannot be read."""
+        batches = self._queue.batches()
+        done = Cleaned()
+        ready = 0
+        for batch, rows in due(batches, self._clock.now(), self._settings.grace):
+            if tables is not None and rows[0].table not in tables:
+                continue
+            ready += len(rows)
+            try:
+                done += self._work_off(batch, rows)
+            except FrazilError as error:
+                _log.warning("%d files of %s were not deleted: %s", len(rows), rows[0].table, error)
+                done += Cleaned(failed=len(rows))
+        return done + Cleaned(waiting=sum(len(batch.rows) for batch in batches) - ready)
+
+    def _work_off(self, batch: Batch, rows: Sequence[Deletion]) -> Cleaned:
+        table = rows[0].table
+        try:
+            standing = self._lake.standing(table)
+            match judge(rows, standing):
+                case Dismiss(reason):
+                    _log.info("%s: %d entries leave the deletion queue", reason, len(rows))
+                    return self._settle(batch, rows, {}, Cleaned(dismissed=len(rows)))
+                case Hold(reason):
+                    return self._settle(batch, rows, dict.fromkeys((row.path for row in rows), reason), Cleaned())
+                case Expand():
+                    return self._expand(batch, rows)
+                case Delete():
+                    return self._delete(batch, rows, standing)
+        except Transient:
+            # Nobody answered, which says nothing about the files: no try is counted.
+            raise
+        except FrazilError as error:
+            return self._settle(batch, rows, dict.fromkeys((row.path for row in rows), str(error)), Cleaned())
+
+    def _delete(self, batch: Batch, rows: Sequence[Deletion], standing: Standing) -> Cleaned:
+        table = rows[0].table
+        paths = list(dict.fromkeys(row.path for row in rows))
+        free = paths if standing.uuid is None else list(self._lake.unreferenced(table, paths))
+        failed = self._lake.delete(table, free) if free else {}
+        done = Cleaned(deleted=len(free) - len(failed), dismissed=len(paths) - len(free))
+        return self._settle(batch, rows, failed, done)
+
+    def _expand(self, batch: Batch, rows: Sequence[Deletion]) -> Cleaned:
+        files: list[Deletion] = []
+        for row in rows:
+            reached = self._lake.reached(row.path)
+            files += [replace(row, path=path, type=DeletionType.FILE, retry_count=0, retry_at=None) for path in reached]
+        self._queue.settle(batch, [*_others(batch, rows), *files])
+        return Cleaned(expanded=len(files))
+
+    def _settle(self, batch: Batch, rows: Sequence[Deletion], failed: Mapping[str, str], done: Cleaned) -> Cleaned:
+        """What failed waits for its next try; what is not due stays as it is; the rest is done."""
+        now = self._clock.now()
+        left = _others(batch, rows)
+        given_up = 0
+        for row in rows:
+            if row.path in failed:
+                later = after_failure(row, now, self._settings)
+                if later is None:
+                    given_up += 1
+                    _log.warning("%s is given up and stays where it is: %s", row.path, failed[row.path])
+                else:
+                    left.append(later)
+        self._queue.settle(batch, left)
+        return done + Cleaned(failed=len(failed) - given_up, given_up=given_up)
+
+
+def _others(batch: Batch, rows: Sequence[Deletion]) -> list[Deletion]:
+    taken = set(rows)
+    return [row for row in batch.rows if row not in taken]

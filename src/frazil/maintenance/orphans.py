@@ -1,0 +1,222 @@
+"""Finds files that were written and never committed, and gives them to the deletion queue (H18, H19).
+
+    <data>/frazil_job=<job>/epoch=<R>/fence=<f>/...    of a closed epoch: f is older than the newest fence the table
+                                                       has seen of the pipeline, or R is not beyond its frontier
+    <data>/frazil_job=<job>/replay=<id>/...            none of that replay's files is young
+    <data>/frazil_maintenance/<action>=<id>/...        none of that run's files is young, and it is not running
+    <metadata>/*.avro, *.metadata.json, *.stats        manifests, lists and metadata of commits that did not land
+
+        listed --closed, older than `older_than`?--> candidates --no snapshot, log or statistics refer to it?--> queue
+
+Anything else below the table's location is not ours to judge. A commit under way is safe in three ways: its epoch is
+open, its files are young, and the queue asks once more before it deletes. Files are listed before the table is asked
+what it refers to, so what was committed in between is found referred to.
+
+A table's folder may hold another one's files: renamed tables stay where they are, and the name is used again. So if
+there is metadata of another table in it, nothing is swept. Planning is pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from frazil.clock import Clock
+from frazil.maintenance.expire import Enqueues
+from frazil.model.deletions import Batch, Deletion, ListedFile, TablePlace, Why
+from frazil.model.ledger import Fence, SnapshotFacts, TableHead
+from frazil.model.names import JobId, TableName
+from frazil.model.position import NotAPosition, Position, is_before, parse_position
+
+_EPOCH = re.compile(r"frazil_job=(?P<job>[^/]+)/epoch=(?P<epoch>[^/]+)/fence=(?P<generation>\d+)-(?P<owner>[^/]+)/.+")
+_RUN = re.compile(r"(?P<folder>frazil_job=[^/]+/replay=[^/]+|frazil_maintenance/[^/=]+=(?P<run>[^/]+))/.+")
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_METADATA = re.compile(
+    rf"{_UUID}-m\d+\.avro|optimized-m-{_UUID}\.avro|snap-\d+-\d+-{_UUID}\.avro|[^/]+\.stats"
+    rf"|(?:(?:\d+-)?{_UUID}|v\d+)(?:\.gz)?\.metadata\.json(?:\.gz)?"
+)
+_METADATA_FILE = re.compile(r"[^/]+\.metadata\.json(?:\.gz)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a pipeline is with a table: the newest fence that the table has seen, and up to where it is published,
+    wherever it may publish; None if nothing is certain."""
+
+    fence: Fence | None
+    frontier: Position | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What a sweep did; `skipped` says why it did not look, or not everywhere."""
+
+    listed: int = 0
+    queued: int = 0
+    bytes: int = 0
+    skipped: str = ""
+
+
+def progress_of(main: TableHead, branches: Mapping[str, TableHead]) -> dict[str, Progress]:
+    """By pipeline. A pipeline that loads the table anew is only as far as that load is. Pure; entries that cannot be
+    read count as nothing certain."""
+    heads = (main, *branches.values())
+    jobs = {snapshot.summary.get("frazil.job-id", "") for head in heads for snapshot in head.ancestry} - {""}
+    found = {}
+    for text in jobs:
+        try:
+            job = JobId(text)
+            fences = [Fence.parse(mark.summary["frazil.fence"]) for mark in _marks(heads, text)]
+            frontier = _frontier(main, job)
+            if (branch := branches.get(job.resync_branch)) is not None:
+                loaded = _frontier(branch, job)
+                frontier = loaded if is_before(loaded, frontier) else frontier
+            found[text] = Progress(max(fences, default=None), frontier)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            found[text] = Progress(None)
+    return found
+
+
+def _marks(heads: Iterable[TableHead], job: str) -> Iterator[SnapshotFacts]:
+    for head in heads:
+        yield from (snapshot for snapshot in head.ancestry if snapshot.summary.get("frazil.job-id") == job)
+
+
+def _frontier(head: TableHead, job: JobId) -> Position | None:
+    entry = head.newest(job)
+    return None if entry is None else entry.resolved
+
+
+def plan_sweep(
+    table: TablePlace,
+    listed: Sequence[ListedFile],
+    *,
+    older_than: datetime,
+    running: Collection[str] = (),
+) -> tuple[ListedFile, ...]:
+    """Files that can no longer become part of the table, unless they are already; that is for the lake to say.
+    `running` are the ids of maintenance under way. Pure."""
+    progress = progress_of(table.main, table.branches)
+    young_runs = set()
+    own: list[tuple[ListedFile, str]] = []
+    for file in listed:
+        below = _below(table.data_location, file.path)
+        if below is not None:
+            own.append((file, below))
+            run = _RUN.fullmatch(below)
+            if run is not None and (file.modified_at >= older_than or run["run"] in running):
+                young_runs.add(run["folder"])
+    found = [
+        file
+        for file, below in own
+        if file.modified_at < older_than and (_is_closed(below, progress) or _is_abandoned(below, young_runs))
+    ]
+    for file in listed:
+        below = _below(table.metadata_location, file.path)
+        if below is not None and file.modified_at < older_than and _METADATA.fullmatch(below):
+            found.append(file)
+    return tuple(found)
+
+
+def _below(location: str | None, path: str) -> str | None:
+    if location is None or not path.startswith(location + "/"):
+        return None
+    return path[len(location) + 1 :]
+
+
+def _is_closed(below: str, progress: Mapping[str, Progress]) -> bool:
+    """Whether no coordinator can commit the file any more."""
+    epoch = _EPOCH.fullmatch(below)
+    known = None if epoch is None else progress.get(epoch["job"])
+    if epoch is None or known is None or known.fence is None:
+        return False
+    if int(epoch["generation"]) < known.fence.generation:
+        return True
+    try:
+        position = parse_position(epoch["epoch"])
+    except NotAPosition:
+        return False
+    same_source = type(position) is type(known.frontier)
+    exactly = f"{epoch['generation']}-{epoch['owner']}" == known.fence.label
+    return exactly and same_source and not is_before(known.frontier, position)
+
+
+def _is_abandoned(below: str, young_runs: set[str]) -> bool:
+    run = _RUN.fullmatch(below)
+    return run is not None and run["folder"] not in young_runs
+
+
+class SweepingLake(Protocol):
+    def place(self, table: TableName) -> TablePlace:
+        """Raises CatalogUnavailable, CatalogRefused, or TableChanged if the table is gone."""
+
+    def list(self, table: TableName, folder: str) -> Sequence[ListedFile]:
+        """All files below a folder, which need not exist. Raises CatalogUnavailable or CatalogRefused."""
+
+    def unreferenced(self, table: TableName, paths: Sequence[str]) -> Sequence[str]:
+        """Of these, those that nothing of the table refers to now. Raises like `place`."""
+
+    def owner_of(self, table: TableName, metadata_file: str) -> str | None:
+        """The uuid of the table that a metadata file describes; None if it describes none that has files."""
+
+
+class SweepQueue(Enqueues, Protocol):
+    def batches(self) -> Sequence[Batch]:
+        """All there is. Raises CatalogUnavailable or CatalogRefused."""
+
+
+class Sweep:
+    """The action."""
+
+    name = "orphans"
+
+    def __init__(self, lake: SweepingLake, queue: SweepQueue, older_than: timedelta, clock: Clock) -> None:
+        self._lake = lake
+        self._queue = queue
+        self._older_than = older_than
+        self._clock = clock
+
+    def plan(self, table: TableName, running: Collection[str] = ()) -> tuple[Swept, Sequence[ListedFile]]:
+        """What `perform` would queue now. Raises like `SweepingLake.place`."""
+        now = self._clock.now()
+        before = self._lake.place(table)
+        if not before.may_be_cleaned:
+            return Swept(skipped=f"{table} says gc.enabled=false: its files belong to others too"), ()
+        folders = [folder for folder in (before.data_location, before.metadata_location) if folder is not None]
+        if len(folders) < 2:
+            return Swept(skipped=f"the files of {table} do not lie below its own location"), ()
+        # A folder inside the other is listed with it.
+        apart = [one for one in folders if not any(one != other and one.startswith(other + "/") for other in folders)]
+        listed = {file.path: file for folder in apart for file in self._lake.list(table, folder)}
+        metadata_files = [
+            path
+            for path in listed
+            if (name := _below(before.metadata_location, path)) is not None and _METADATA_FILE.fullmatch(name)
+        ]
+        for path in self._lake.unreferenced(table, metadata_files):
+            owner = self._lake.owner_of(table, path)
+            if owner is not None and owner != before.uuid:
+                reason = f"another table ({owner}) has its metadata in the folder of {table}: {path}"
+                return Swept(listed=len(listed), skipped=reason), ()
+        candidates = plan_sweep(before, list(listed.values()), older_than=now - self._older_than, running=running)
+        waiting = {row.path for batch in self._queue.batches() for row in batch.rows}
+        asked = [file.path for file in candidates if file.path not in waiting]
+        found = [listed[path] for path in self._lake.unreferenced(table, asked)]
+        return Swept(listed=len(listed), queued=len(found), bytes=sum(file.size for file in found)), found
+
+    def perform(self, table: TableName, running: Collection[str] = ()) -> Swept:
+        """Raises like `plan`, and StorageUnavailable if the queue cannot be written."""
+        swept, found = self.plan(table, running)
+        if found:
+            uuid = self._lake.place(table).uuid
+            now = self._clock.now()
+            self._queue.enqueue(
+                [
+                    Deletion(path=file.path, table=table, table_uuid=uuid, orphaned_at=now, why=Why.UNCOMMITTED)
+                    for file in found
+                ]
+            )
+        return swept

@@ -1,0 +1,131 @@
+"""Data files on their way to become fewer: what is put together, and what came of it.
+
+    group      files a, b, c of one partition, in this order
+    tasks      live rows of a, then of b, then of c  --> files x, y        deleted rows of a, b, c at the base: left out
+    later      a row of b is deleted while the group is on its way
+                  (b, position) --arithmetic over sizes and what was left out--> (y, position)
+
+Nothing but order and counts is needed to say where a row went, so whoever deletes rows meanwhile never makes the work
+useless. Maintenance decides what is put together; workers read, write and follow the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from uuid import UUID
+
+from frazil.model.columns import LONG, Field, Schema
+from frazil.model.files import FileClosed, Kind
+from frazil.model.live import LiveDelete, LiveFile
+from frazil.model.names import TableName
+from frazil.model.partitions import UNPARTITIONED, PartitionSpec
+from frazil.model.write import ParquetSettings
+
+LINEAGE_FROM_VERSION = 3
+ROW_ID = Field(2147483540, "_row_id", LONG)
+LAST_UPDATED = Field(2147483539, "_last_updated_sequence_number", LONG)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewrittenTable:
+    """What a compaction must know of a table at one head. `defaults` are what files from before a column have in it, by
+    field id, in Iceberg's JSON form of single values; nested fields have some too. `sequence_number` is that of the
+    head. `name_mapping` is the property `schema.name-mapping.default`."""
+
+    name: TableName
+    schema: Schema
+    format_version: int
+    sequence_number: int
+    data_location: str
+    defaults: Mapping[int, Any] = field(default_factory=dict, hash=False)
+    specs: tuple[PartitionSpec, ...] = (UNPARTITIONED,)
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    name_mapping: str | None = None
+
+    @property
+    def has_lineage(self) -> bool:
+        return self.format_version >= LINEAGE_FROM_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Files of one partition whose rows are written one after the other, into files of about `file_bytes`."""
+
+    files: tuple[LiveFile, ...]
+    reason: str
+    file_bytes: int
+
+    def __post_init__(self) -> None:
+        if len({(file.spec_id, file.partition) for file in self.files}) != 1:
+            raise ValueError("a group has files, and all of one partition")
+        for file in self.files:
+            if any(delete.kind is not Kind.POSITION_DELETE for delete in file.deletes):
+                raise ValueError(f"{file.path}: its equality deletes must be converted first")
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """One run of tasks. Everything that is written lies below `folder`, which nobody has used before. Picklable."""
+
+    table: RewrittenTable
+    number: UUID
+    folder: str
+    groups: tuple[Group, ...]
+    parquet: ParquetSettings = field(default_factory=ParquetSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenated:
+    """What came of a group, in order. `left_out` are the rows of each input that were deleted and not written, as
+    portable 64-bit roaring bitmaps. No files if none of the rows was alive."""
+
+    group: int
+    files: tuple[FileClosed, ...]
+    left_out: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A group some of whose inputs have other deletes at `files`, the inputs as a later head has them, than they had
+    when they were read."""
+
+    result: Concatenated
+    files: tuple[LiveFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A position delete file that came meanwhile and may be for inputs and for `data_files`, which stay."""
+
+    delete: LiveDelete
+    data_files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reprojected:
+    """Deletes that follow the rows into the rewritten files. `replaced` are carried deletes whose rows are all in
+    them. `undone` are groups of which a row that was left out is alive again: they must not be published."""
+
+    files: tuple[FileClosed, ...] = ()
+    replaced: tuple[LiveDelete, ...] = ()
+    rows: int = 0
+    undone: tuple[int, ...] = ()
+
+
+class Rewriting(Protocol):
+    """Reads and writes on Spark."""
+
+    def concatenate(self, rewrite: Rewrite) -> tuple[Concatenated, ...]:
+        """One result for each group, in order. Raises UnreadableFile, TableChanged for a file that is gone,
+        StorageUnavailable."""
+
+    def reproject(self, rewrite: Rewrite, moved: Sequence[Moved], carried: Sequence[Carried]) -> Reprojected:
+        """The deletes of a later head, on the rewritten files: vectors, or before version 3 position deletes. Those
+        hold the rows of other files as well that come with them out of a `carried` one. Nothing is written if a group
+        is undone. Raises alike."""

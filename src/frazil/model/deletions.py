@@ -1,0 +1,95 @@
+"""Files that nothing refers to any more, on their way out: the rows of `_frazil.deletion_queue`.
+
+    orphaned --grace period--> due --still unreferenced?--> deleted
+                                `--it did not work--> retry_count + 1, due again at retry_at
+
+A row of type `metadata` names the last metadata file of a dropped table. Once due it is expanded into one row for each
+file that this metadata reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from frazil.model.ledger import TableHead
+from frazil.model.names import TableName
+
+
+class DeletionType(StrEnum):
+    FILE = "file"
+    METADATA = "metadata"
+
+
+class Why(StrEnum):
+    """What made a file an orphan."""
+
+    EXPIRED = "expired"
+    UNCOMMITTED = "uncommitted"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """One path to be deleted. `table_uuid` tells the table from a later one of the same name."""
+
+    path: str
+    table: TableName
+    table_uuid: str
+    orphaned_at: datetime
+    type: DeletionType = DeletionType.FILE
+    why: Why = Why.EXPIRED
+    retry_count: int = 0
+    retry_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if not self.path or not self.table_uuid:
+            raise ValueError(f"a deletion needs a path and the uuid of its table: {self.path!r}, {self.table_uuid!r}")
+        if self.orphaned_at.tzinfo is None or self.retry_count < 0:
+            raise ValueError(f"{self.path}: orphaned_at needs a time zone, and retries are counted from 0")
+        if self.type is DeletionType.METADATA and self.why is not Why.DROPPED:
+            raise ValueError(f"{self.path}: only a dropped table is deleted by its metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows that are read, deleted and removed from the queue together; all of one table."""
+
+    name: str
+    rows: tuple[Deletion, ...]
+
+    def __post_init__(self) -> None:
+        if len({(row.table, row.table_uuid, row.type, row.why) for row in self.rows}) > 1:
+            raise ValueError(f"batch {self.name} mixes tables or kinds")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file as the storage lists it."""
+
+    path: str
+    size: int
+    modified_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What became of the table that a batch belongs to. `uuid` is None if there is none of that name."""
+
+    uuid: str | None
+    may_be_cleaned: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePlace:
+    """A table at one moment: where its files go, and who may still be writing. A location is None if it does not lie
+    below the table's own, and so may be shared with others. `branches` are by name, main is not among them."""
+
+    uuid: str
+    data_location: str | None
+    metadata_location: str | None
+    main: TableHead
+    branches: Mapping[str, TableHead] = field(default_factory=dict)
+    may_be_cleaned: bool = True

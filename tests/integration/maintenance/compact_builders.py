@@ -1,0 +1,160 @@
+"""A table that is written by vectors, compacted while others write it.
+
+epoch(upserts, deletes)   a real epoch in `vectors` mode: its older rows are looked up, by the key index
+compact(between)          plan and perform, as the daemon does it; `between` happens after the files are written
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from convert_builders import JOB, ME, Ground, Quiet
+
+from frazil.clock import SystemClock
+from frazil.coordinator.publish import Outcome, Published, make_intent
+from frazil.coordinator.publisher import publish
+from frazil.lake.catalogs import Catalog
+from frazil.lake.commits import IcebergLake
+from frazil.maintenance.compact import CompactPlan, CompactSettings
+from frazil.maintenance.compact_run import Compact, Compacted
+from frazil.model.commit import CommitAnswer, RepairPlan
+from frazil.model.compaction import Carried, Concatenated, Moved, Reprojected, Rewrite
+from frazil.model.epoch import Frontier
+from frazil.model.ledger import TableHead
+from frazil.model.names import TableName, batch_id, epoch_prefix
+from frazil.model.position import Hlc
+from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings
+from frazil.workers.lookup.cache import IndexCache
+from frazil.workers.lookup.deleted import DeletedRows
+from frazil.workers.lookup.locate import TableLocator
+from frazil.workers.lookup.tables import SearchedTable
+from frazil.workers.rewriting import SparkRewriting
+from frazil.workers.writer import Place, TableEpochWriter
+
+EAGER = CompactSettings(min_input_files=2, delete_ratio=0.1, tiered=False)
+Act = Callable[[], object]
+
+
+class Yard(Ground):
+    """Keeps a model of its rows: name by key."""
+
+    def __init__(self, catalog: Catalog, name: TableName, folder: Path, **options: Any) -> None:
+        super().__init__(catalog, name, **options)
+        self.rows: dict[int, str] = {}
+        self._cache = IndexCache(folder / "index", 1 << 30)
+        self._epochs = itertools.count(1)
+        self._upper: Hlc | None = None
+
+    def epoch(self, upserts: Mapping[int, str], deletes: Iterable[int] = ()) -> Outcome:
+        loaded = self.tables.load(self.name)
+        epoch = Hlc(next(self._epochs) * 10)
+        prefix = epoch_prefix(loaded.data_location, JOB, epoch, ME.fence.label)
+        target = EpochTarget(epoch, batch_id(JOB, self.name, epoch), prefix)
+        task = loaded.task(("id",), DeleteMode.VECTORS, (target,))
+        writer = TableEpochWriter(task, target, Place(shard=0, attempt="1", parquet=ParquetSettings()))
+        gone = list(deletes)
+        if upserts:
+            writer.upserts(self._batch([(n, text, part_of(text)) for n, text in upserts.items()]))
+        if gone:
+            writer.deletes(pa.record_batch({"id": pa.array(gone, pa.int64())}))
+        searched = SearchedTable(
+            name=self.name,
+            key=loaded.schema.select(("id",)),
+            schema_id=loaded.schema.schema_id,
+            format_version=loaded.format_version,
+            specs=loaded.specs,
+            delete_spec=loaded.delete_spec,
+            storage=loaded.storage,
+        )
+        locator = TableLocator(searched, self.lake, self._cache, DeletedRows(), SystemClock())
+        intent = make_intent(ME, self.name, loaded.uuid, self._upper, Frontier(epoch), writer.close(), vectors=True)
+        outcome = publish(intent, self.lake, self.clock, Quiet(), locator)
+        assert isinstance(outcome, Published), outcome
+        self._upper = epoch
+        self.rows = {n: text for n, text in self.rows.items() if n not in gone} | dict(upserts)
+        return outcome
+
+    def compaction(self, settings: CompactSettings = EAGER) -> CompactPlan | None:
+        head = self.lake.head(self.name)
+        action = Compact(self.lake, SparkRewriting(self.spark, self.clock), self.clock)
+        return action.plan(self.name, head, self.lake.live(self.name, head), settings)
+
+    def compact(
+        self,
+        between: Act | None = None,
+        settings: CompactSettings = EAGER,
+        *,
+        lake: IcebergLake | None = None,
+    ) -> Compacted:
+        plan = self.compaction(settings)
+        assert plan is not None, "nothing to compact"
+        self.rewriting = Between(SparkRewriting(self.spark, self.clock), [between] if between else [])
+        return Compact(lake or self.lake, self.rewriting, self.clock).perform(plan)
+
+    def check(self) -> None:
+        """Everybody sees the rows of the model; what a lookup is told is what the manifests have (H22, H23)."""
+        expected = Counter((n, text, part_of(text)) for n, text in self.rows.items())
+        assert self.seen_by_spark() == expected
+        if not self.equality:
+            assert self.seen_by_pyiceberg() == expected
+        known = self.lake.live(self.name, self.lake.head(self.name))
+        assert {file.path: set(file.deletes) for file in known.files} == {
+            file.path: set(file.deletes) for file in self.live.files
+        }
+        for file in self.live.files:
+            assert sum(delete.is_vector for delete in file.deletes) <= 1, f"H23: {file.path}"
+            for delete in file.deletes:
+                if delete.data_file == file.path:
+                    assert (delete.spec_id, delete.partition) == (file.spec_id, file.partition), "H22"
+
+    def lineage(self) -> dict[int, tuple[int, int]]:
+        rows = self.spark.sql(f"SELECT id, _row_id, _last_updated_sequence_number FROM {self.sql}").collect()
+        return {row[0]: (row[1], row[2]) for row in rows}
+
+
+@dataclass
+class Between:
+    """Spark's part, after which others get a chance."""
+
+    inner: SparkRewriting
+    acts: list[Act]
+    rewrites: list[Rewrite] = field(default_factory=list)
+    reprojections: list[Reprojected] = field(default_factory=list)
+
+    def concatenate(self, rewrite: Rewrite) -> tuple[Concatenated, ...]:
+        results = self.inner.concatenate(rewrite)
+        self.rewrites.append(rewrite)
+        if self.acts:
+            self.acts.pop(0)()
+        return results
+
+    def reproject(self, rewrite: Rewrite, moved: Sequence[Moved], carried: Sequence[Carried]) -> Reprojected:
+        found = self.inner.reproject(rewrite, moved, carried)
+        self.reprojections.append(found)
+        return found
+
+
+class InTheWay(IcebergLake):
+    """A lake in which something happens right before a repair is sent, or which loses its answers."""
+
+    def __init__(self, catalog: Catalog, acts: list[Act], answers: list[CommitAnswer] | None = None) -> None:
+        super().__init__(catalog)
+        self._acts, self._answers = acts, answers or []
+        self.given: list[CommitAnswer] = []
+
+    def repair(self, table: TableName, head: TableHead, plan: RepairPlan) -> CommitAnswer:
+        if self._acts:
+            self._acts.pop(0)()
+        answer = super().repair(table, head, plan)
+        self.given.append(answer)
+        return self._answers.pop(0) if self._answers else answer
+
+
+def part_of(text: str) -> int:
+    return sum(text.encode()) % 3

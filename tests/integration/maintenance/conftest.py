@@ -1,0 +1,25 @@
+"""A catalog of its own for each test: its deletion queue holds nothing of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from retention_builders import Stage
+
+from frazil.lake.catalogs import Catalog, CatalogSettings, open_catalog
+from frazil.lake.session import open_session
+from frazil.model.names import TableName
+
+
+@pytest.fixture
+def own(spark: SparkSession, tmp_path: Path, namespace: str) -> Catalog:
+    settings = CatalogSettings(name=f"retention_{namespace}", warehouse=str(tmp_path / "warehouse"))
+    open_session("frazil-tests", [settings], active=spark)
+    return open_catalog(spark, settings)
+
+
+@pytest.fixture
+def stage(own: Catalog) -> Stage:
+    return Stage(own, TableName(("shop",), "orders"))
