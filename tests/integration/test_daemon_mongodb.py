@@ -17,7 +17,7 @@ from frazil.clock import SystemClock
 from frazil.config.model import PipelineConfig
 from frazil.daemon import resyncing
 from frazil.daemon.api import Pipeline
-from frazil.errors import ConfigError
+from frazil.errors import ConfigError, FrazilError
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 
@@ -249,6 +249,36 @@ def test_the_mirror_of_checkpoints_tells_where_tables_stand_and_nothing_is_decid
     world.once(config)
     assert len(world.counts("orders")) == snapshots, "nothing was loaded again"
     assert {tuple(row) for row in world.spark.sql(query).collect()} == standing
+
+
+def test_a_collection_with_images_has_a_changelog_beside_its_mirror(world: World) -> None:
+    database = world.database
+    database.create_collection("kept", changeStreamPreAndPostImages={"enabled": True})
+    database["kept"].insert_one({"_id": 1, "v": 1})
+    config = world.config({"source": "kept", "changelog": True}, "people")
+    world.once(config)
+    database["kept"].update_one({"_id": 1}, {"$set": {"v": 2}})
+    database["kept"].insert_one({"_id": 2, "v": 7})
+    database["kept"].delete_one({"_id": 1})
+    world.once(config)
+    assert world.agrees("kept", "people")
+    log = world.spark.sql(
+        f"SELECT _id, _op, v, _before.v AS was FROM {world.sql('kept__changelog')} ORDER BY _position"
+    )
+    assert [tuple(row) for row in log.collect()] == [
+        (1, "upsert", 1, None),
+        (1, "update", 2, 1),
+        (2, "insert", 7, None),
+        (1, "delete", None, 2),
+    ]
+
+
+def test_a_changelog_without_images_stops_its_table_and_tells_the_command(world: World) -> None:
+    config = world.config({"source": "orders", "changelog": True}, "people")
+    with pytest.raises(FrazilError, match="orders") as raised:
+        world.once(config)
+    assert "collMod" in raised.value.hint
+    assert world.agrees("people")
 
 
 def wait_for(holds: Callable[[], bool]) -> None:

@@ -40,7 +40,7 @@ from frazil.config.tables import TableEntry
 from frazil.config.values import ByteSize, Duration, Shown, TextMap
 from frazil.config.volumes import VolumeConfig
 from frazil.model.names import JobId
-from frazil.model.write import DeleteMode, ParquetSettings
+from frazil.model.write import ParquetSettings
 
 COCKROACHDB, MONGODB = "cockroachdb", "mongodb"
 SOURCE_KINDS = (COCKROACHDB, MONGODB)
@@ -354,9 +354,6 @@ class PipelineConfig(Settings):
                 raise problem("the key of a collection is its _id", "tables", index, "key")
             if entry.columns and entry.mapping is not None and entry.mapping.mode == "explicit":
                 raise problem("an explicit mapping tells the types of its fields itself", "tables", index, "columns")
-            if entry.changelog or entry.deletes is DeleteMode.APPEND_ONLY:
-                key = "changelog" if entry.changelog else "deletes"
-                raise problem("a changelog of a collection is not available in this version", "tables", index, key)
         return self
 
     @model_validator(mode="after")
