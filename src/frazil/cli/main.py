@@ -19,6 +19,7 @@ from frazil.cli.check import check
 from frazil.cli.epochs import epochs
 from frazil.cli.exit_codes import EPILOG
 from frazil.cli.init import init
+from frazil.cli.maintain import maintain
 from frazil.cli.quarantine import quarantine
 from frazil.cli.reload import reload
 from frazil.cli.resync import resync
@@ -92,7 +93,7 @@ def cli() -> None:
 
 if importlib.util.find_spec("frazil.cli.demo") is not None:
     cli.add_command(LateCommand("demo", "frazil.cli.demo", "Show Frazil at work: no database, no cloud."))
-for _command in (run, check, status, epochs, as_of, quarantine, rewind, resync, reload, init):
+for _command in (run, check, status, epochs, as_of, quarantine, rewind, resync, reload, maintain, init):
     cli.add_command(_command)
 
 

@@ -14,7 +14,7 @@ import functools
 import importlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from frazil.config.secrets import Redactor
 from frazil.daemon.results import (
     CheckReport,
     ConsistentEpoch,
+    MaintenanceStep,
     Progress,
     PublishedEpoch,
     QuarantinedChange,
@@ -59,6 +60,7 @@ class PipelineApi(Protocol):
     def consistent_epochs(self) -> Sequence[ConsistentEpoch]: ...
     def rewind(self, table: str) -> str: ...
     def request_resync(self, table: str) -> None: ...
+    def maintain(self, table: str | None = None, *, dry: bool = False) -> Iterator[MaintenanceStep]: ...
     def quarantine(self, table: str | None = None) -> Sequence[QuarantinedChange]: ...
     def replay(self, table: str) -> ReplayReport: ...
 

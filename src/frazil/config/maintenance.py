@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from frazil.config.settings import Settings, named_once, problem
-from frazil.config.values import Duration, Shown, duration_text, seconds_of
+from frazil.config.values import ByteSize, Duration, Shown, duration_text, seconds_of
 
 PERIODS = ("hourly", "daily", "weekly", "monthly")
 _KEEP = re.compile(r"(?P<period>[a-z]+)\s+for\s+(?P<span>\S+)")
@@ -40,6 +40,27 @@ def _keep_rules(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 def _rules_text(rules: Iterable[str]) -> str:
     return f"[{', '.join(rules)}]"
+
+
+class ConvertConfig(Settings):
+    """Equality deletes become deletion vectors (format 3) or position deletes (format 2)."""
+
+    min_delete_files: int = Field(
+        default=1, ge=1, description="Tables with fewer equality delete files than this are left alone."
+    )
+
+
+class CompactConfig(Settings):
+    """Small files of a partition become larger ones."""
+
+    target_file_size: ByteSize = Field(default=256 << 20, ge=1 << 20, description="How large files are to become.")
+    min_input_files: int = Field(
+        default=10, ge=2, description="So many small files of a partition are worth a rewrite."
+    )
+    delete_ratio: float = Field(
+        default=0.3, gt=0, le=1, description="A file of which more than this share is deleted is rewritten by itself."
+    )
+    budget: ByteSize = Field(default=64 << 30, ge=1 << 20, description="The most that one run reads of a table.")
 
 
 class ExpireConfig(Settings):
@@ -109,6 +130,8 @@ class QueueConfig(Settings):
 class MaintenanceConfig(Settings):
     """How tables are kept small and fast while they are written."""
 
+    convert: ConvertConfig = Field(default_factory=ConvertConfig, description="Equality deletes become vectors.")
+    compact: CompactConfig = Field(default_factory=CompactConfig, description="Small files become larger ones.")
     expire: ExpireConfig = Field(default_factory=ExpireConfig, description="Which snapshots stay.")
     orphans: OrphansConfig = Field(default_factory=OrphansConfig, description="Files that were never committed.")
     queue: QueueConfig = Field(default_factory=QueueConfig, description="When unused files are deleted.")

@@ -7,7 +7,7 @@ with Pipeline.from_file("shop.yaml") as pipeline:    opens Spark, the catalog an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,14 @@ from frazil.config.load import load_config
 from frazil.config.model import PipelineConfig
 from frazil.daemon import inspection
 from frazil.daemon.assemble import Assembly, assemble
+from frazil.daemon.maintaining import Maintenance
 from frazil.daemon.places import checked_catalogs
 from frazil.daemon.quarantine import listed
 from frazil.daemon.replay import Replay
 from frazil.daemon.results import (
     CheckReport,
     ConsistentEpoch,
+    MaintenanceStep,
     Progress,
     PublishedEpoch,
     QuarantinedChange,
@@ -36,11 +38,13 @@ from frazil.daemon.results import (
     TableStatus,
 )
 from frazil.daemon.service import Service, check_rescans
+from frazil.daemon.tables import companion
 from frazil.errors import ConfigError
 from frazil.lake.consistent import ConsistentEpochs
 from frazil.lake.jvm import abandon, stop_session
 from frazil.model.names import TableName
 from frazil.model.position import NotAPosition, Position, parse_position
+from frazil.model.write import Role
 from frazil.observability.metrics import Metrics
 
 
@@ -177,6 +181,19 @@ class Pipeline:
         check_rescans(self.assembled, table)
         moment = self.clock.now().isoformat(timespec="seconds")
         self.assembled.parts.tables.set_property(target, self.config.job.resync_property, moment)
+
+    def maintain(self, table: str | None = None, *, dry: bool = False) -> Iterator[MaintenanceStep]:
+        """Keeps one target table, or all, small and fast to read; tells what was done, or with `dry` what would be."""
+        parts = self.assembled.parts
+        targets = inspection.mirrors(parts) if table is None else [inspection.mirror(parts, table)]
+        there = [
+            name
+            for target in targets
+            for name in (companion(target, role) for role in Role)
+            if parts.tables.exists(name)
+        ]
+        maintenance = Maintenance(self.config, self.assembled.places, self.spark, self.clock)
+        return maintenance.run(there, dry=dry)
 
     def quarantine(self, table: str | None = None) -> list[QuarantinedChange]:
         """What is in quarantine, of one target table or of all, each in source order."""

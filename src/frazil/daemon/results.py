@@ -5,6 +5,7 @@
     status() -> TableStatus of each table
     epochs() -> PublishedEpoch, newest first
     as_of()  -> SourceSnapshot; consistent() -> ConsistentEpoch: all tables at one moment
+    maintain() -> MaintenanceStep, as they happen
     quarantine() -> QuarantinedChange, in source order; replay() -> ReplayReport
 
 Field names are what `--json` prints: renaming one breaks scripts.
@@ -199,3 +200,17 @@ class ReplayReport:
     table: str
     replayed: int
     left: tuple[QuarantinedChange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceStep:
+    """One action on one table. `done` is False if it was only planned or failed; `counts` tell what it did or would."""
+
+    table: str
+    action: str
+    reason: str
+    counts: Mapping[str, int]
+    done: bool
+    seconds: float
+    error: str = ""
+    hint: str = ""

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
+from frazil.model.columns import VARIANT, ListOf, MapOf, StructOf, Type
 from frazil.model.compaction import Carried, Concatenated, Group, Moved, Rewrite, RewrittenTable
 from frazil.model.files import Kind
 from frazil.model.live import LiveDelete, LiveFile, LiveFiles
@@ -111,6 +112,7 @@ class CompactPlan:
         """What Spark is to do for these groups of the plan."""
         return Rewrite(
             table=self.table,
+            snapshot_id=self.snapshot_id,
             number=run,
             folder=maintenance_folder(self.table.data_location, ACTION, run),
             groups=tuple(groups),
@@ -121,9 +123,9 @@ class CompactPlan:
 def plan_compaction(
     table: RewrittenTable, live: LiveFiles, settings: CompactSettings | None = None
 ) -> CompactPlan | None:
-    """None if nothing is worth it."""
+    """None if nothing is worth it, or if the table has a type that is not written here."""
     settings = settings or CompactSettings()
-    if live.snapshot_id is None:
+    if live.snapshot_id is None or any(_has_variant(field.type) for field in table.schema):
         return None
     dead = _dead_shares(live)
     partitions: dict[_Partition, list[LiveFile]] = {}
@@ -152,6 +154,18 @@ def plan_compaction(
         unconverted=unconverted,
         waiting=len(ordered) - len(chosen),
     )
+
+
+def _has_variant(type_: Type) -> bool:
+    match type_:
+        case StructOf(fields):
+            return any(_has_variant(field.type) for field in fields)
+        case ListOf(element):
+            return _has_variant(element)
+        case MapOf(key, value):
+            return _has_variant(key) or _has_variant(value)
+        case _:
+            return type_ == VARIANT
 
 
 # which files
@@ -286,14 +300,20 @@ def settle(
     """What of the results holds at a head that may be later than the one of the plan, or another one altogether:
     data files never change, so it is enough to compare the inputs and their deletes."""
     live = now.by_path
+    unmoved = now.snapshot_id == rewrite.snapshot_id
     kept, moved, dropped = list[Concatenated](), list[Moved](), list[Dropped]()
     inputs: list[LiveFile] = []
     for result in results:
         group = rewrite.groups[result.group]
-        why = "a row that was left out is alive again" if result.group in undone else None
+        why = result.failure
+        if result.group in undone:
+            why = "a row that was left out is alive again"
         if format_version != rewrite.table.format_version:
             why = f"the table has become version {format_version}"
-        why = why or next(filter(None, (_why_not(file, live, rewrite.table) for file in group.files)), None)
+        if rewrite.table.has_lineage and not unmoved and any(file.first_row_id is None for file in group.files):
+            # The first commit after an upgrade gives ids to all rows there are, and rows keep the id they got.
+            why = "its rows got their ids meanwhile"
+        why = why or next(filter(None, (_why_not(file, live, rewrite) for file in group.files)), None)
         if why is not None:
             dropped.append(Dropped(result.group, why))
             continue
@@ -313,14 +333,14 @@ def settle(
     )
 
 
-def _why_not(file: LiveFile, live: Mapping[str, LiveFile], table: RewrittenTable) -> str | None:
+def _why_not(file: LiveFile, live: Mapping[str, LiveFile], rewrite: Rewrite) -> str | None:
     found = live.get(file.path)
     if found is None:
         return f"somebody else removed {file.path}"
     if _identity(found) != _identity(file):
         return f"{file.path} is no longer what it was"
     for delete in found.deletes:
-        if delete.kind is Kind.EQUALITY_DELETE and delete.sequence_number <= table.sequence_number:
+        if delete.kind is Kind.EQUALITY_DELETE and delete.sequence_number <= rewrite.table.sequence_number:
             # It would not reach what was written; only a table that was rolled back shows such a delete again.
             return f"the older equality delete {delete.path} reaches {file.path} again"
     return None

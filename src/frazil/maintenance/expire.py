@@ -105,13 +105,12 @@ def plan_expiry(table: TableSnapshots, settings: ExpireSettings, now: datetime) 
     main = table.ancestry()
     if not main or not table.may_be_cleaned:
         return None
-    tags, dropped = _keep_tags(table, main, settings.keep)
-    protected = _protected(table, main, tags, dropped)
     line = _line(main, settings, now)
+    tags, dropped = _keep_tags(table, main, line, settings.keep)
+    protected = _protected(table, main, tags, dropped)
     stays = {snapshot.snapshot_id for snapshot in main[:line]} | protected
-    for job in _jobs(main):
-        own = [snapshot.snapshot_id for snapshot in main if snapshot.summary.get("frazil.job-id") == job]
-        stays |= set(own[: settings.min_epochs])
+    for own in _by_pipeline((*main, *_behind_the_cut(table, main))).values():
+        stays |= {snapshot.snapshot_id for snapshot in own[: settings.min_epochs]}
     on_main = {snapshot.snapshot_id for snapshot in main}
     for snapshot in table.snapshots.values():
         if snapshot.snapshot_id not in on_main and not _is_older(snapshot, now - settings.max_age):
@@ -144,33 +143,36 @@ def _protected(
             branch = table.ancestry(name)
             found |= {snapshot.snapshot_id for snapshot in branch if snapshot.snapshot_id not in on_main}
             found |= _newest_own(branch)
-    found |= _newest_own(main) | _behind_the_cut(table, main) | _mirrored(table)
+    found |= _newest_own((*main, *_behind_the_cut(table, main))) | _mirrored(table)
     return found & table.snapshots.keys()
 
 
-def _newest_own(ancestry: Iterable[SnapshotFacts]) -> set[int]:
+def _newest_own(snapshots: Iterable[SnapshotFacts]) -> set[int]:
     """Of each pipeline the newest snapshot, and the newest one with a position: a mark need not have one."""
-    marks: dict[str, int] = {}
-    entries: dict[str, int] = {}
-    for snapshot in ancestry:
+    found = set()
+    for own in _by_pipeline(snapshots).values():
+        with_position = (snapshot for snapshot in own if "frazil.resolved" in snapshot.summary)
+        found |= {snapshot.snapshot_id for snapshot in (own[0], next(with_position, own[0]))}
+    return found
+
+
+def _by_pipeline(snapshots: Iterable[SnapshotFacts]) -> dict[str, list[SnapshotFacts]]:
+    found: dict[str, list[SnapshotFacts]] = {}
+    for snapshot in snapshots:
         job = snapshot.summary.get("frazil.job-id")
         if job is not None:
-            marks.setdefault(job, snapshot.snapshot_id)
-            if "frazil.resolved" in snapshot.summary:
-                entries.setdefault(job, snapshot.snapshot_id)
-    return {*marks.values(), *entries.values()}
+            found.setdefault(job, []).append(snapshot)
+    return found
 
 
-def _behind_the_cut(table: TableSnapshots, main: Sequence[SnapshotFacts]) -> set[int]:
-    """Of a pipeline without a snapshot on what is left of main's ancestry, the newest one from before the cut: an
-    earlier expiry has kept it, and nothing tells that it was rolled back."""
+def _behind_the_cut(table: TableSnapshots, main: Sequence[SnapshotFacts]) -> list[SnapshotFacts]:
+    """What is older than all that is left of main's ancestry, newest first: earlier runs have kept some of it, and
+    nothing tells which of it was on main."""
     oldest = main[-1]
     if oldest.parent_id is None:
-        return set()
-    before = [s for s in table.snapshots.values() if s.sequence_number < oldest.sequence_number]
-    newest_first = sorted(before, key=lambda s: s.sequence_number, reverse=True)
-    seen = _jobs(main)
-    return _newest_own(s for s in newest_first if s.summary.get("frazil.job-id") not in seen and s.branch is None)
+        return []
+    before = [s for s in table.snapshots.values() if s.sequence_number < oldest.sequence_number and s.branch is None]
+    return sorted(before, key=lambda s: s.sequence_number, reverse=True)
 
 
 def _mirrored(table: TableSnapshots) -> set[int]:
@@ -189,11 +191,14 @@ def _mirrored(table: TableSnapshots) -> set[int]:
 
 
 def _keep_tags(
-    table: TableSnapshots, main: Sequence[SnapshotFacts], rules: Iterable[Keep]
+    table: TableSnapshots, main: Sequence[SnapshotFacts], line: int, rules: Iterable[Keep]
 ) -> tuple[dict[str, int], frozenset[str]]:
-    """Tags to set and to drop. A period is over once the source has shown a later one; a span is counted back from the
-    newest moment that the source has shown, so that a source that rests, or is years behind, keeps what it has."""
+    """Tags to set and to drop. A period is over once the source has shown a later one; the last epoch of one that is
+    not is tagged if it lies behind the line, for nothing would tell later that it was on main. A span is counted back
+    from the newest moment that the source has shown, so that a source that rests, or is years behind, keeps what it
+    has."""
     epochs = [(at, snapshot) for snapshot in main if (at := _source_time(snapshot)) is not None]
+    behind = {snapshot.snapshot_id for snapshot in main[line:]}
     wanted: dict[str, int] = {}
     if epochs:
         newest = max(at for at, _ in epochs)
@@ -202,7 +207,8 @@ def _keep_tags(
             current = rule.period.label(newest)
             for at, snapshot in sorted(epochs, key=lambda found: (found[0], found[1].sequence_number)):
                 label = rule.period.label(at)
-                if label != current and at >= newest - rule.span:
+                wanted.pop(KEEP_TAG + label, None)
+                if (label != current or snapshot.snapshot_id in behind) and at >= newest - rule.span:
                     wanted[KEEP_TAG + label] = snapshot.snapshot_id
             for name in own:
                 snapshot_id = table.references[name].snapshot_id
@@ -218,7 +224,8 @@ def _keep_tags(
         if name not in table.references or table.references[name].snapshot_id != snapshot_id
     }
     taken = {name for name in set_now if name in table.references and name not in _own_tags(table)}
-    return {name: id_ for name, id_ in set_now.items() if name not in taken}, _own_tags(table) - wanted.keys()
+    new = {name: snapshot_id for name, snapshot_id in set_now.items() if name not in taken}
+    return new, frozenset(_own_tags(table) - wanted.keys())
 
 
 def _own_tags(table: TableSnapshots) -> frozenset[str]:

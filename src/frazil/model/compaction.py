@@ -71,9 +71,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """One run of tasks. Everything that is written lies below `folder`, which nobody has used before. Picklable."""
+    """One run of tasks, over files of one snapshot. Everything that is written lies below `folder`, which nobody has
+    used before. Picklable."""
 
     table: RewrittenTable
+    snapshot_id: int
     number: UUID
     folder: str
     groups: tuple[Group, ...]
@@ -83,11 +85,13 @@ class Rewrite:
 @dataclass(frozen=True, slots=True)
 class Concatenated:
     """What came of a group, in order. `left_out` are the rows of each input that were deleted and not written, as
-    portable 64-bit roaring bitmaps. No files if none of the rows was alive."""
+    portable 64-bit roaring bitmaps. No files if none of the rows was alive, or with a `failure`: then an input cannot
+    be read here, and nothing came of the group."""
 
     group: int
-    files: tuple[FileClosed, ...]
-    left_out: tuple[bytes, ...]
+    files: tuple[FileClosed, ...] = ()
+    left_out: tuple[bytes, ...] = ()
+    failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +126,9 @@ class Rewriting(Protocol):
     """Reads and writes on Spark."""
 
     def concatenate(self, rewrite: Rewrite) -> tuple[Concatenated, ...]:
-        """One result for each group, in order. Raises UnreadableFile, TableChanged for a file that is gone,
-        StorageUnavailable."""
+        """One result for each group, in order. Raises TableChanged for a file that is gone, StorageUnavailable."""
 
     def reproject(self, rewrite: Rewrite, moved: Sequence[Moved], carried: Sequence[Carried]) -> Reprojected:
         """The deletes of a later head, on the rewritten files: vectors, or before version 3 position deletes. Those
         hold the rows of other files as well that come with them out of a `carried` one. Nothing is written if a group
-        is undone. Raises alike."""
+        is undone. Raises alike, and BadInput for a delete that cannot be read."""

@@ -74,3 +74,13 @@ class LiveFiles:
     @property
     def by_path(self) -> dict[str, LiveFile]:
         return {file.path: file for file in self.files}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveManifest:
+    """A manifest of data files at a head; `files` are the live ones in it."""
+
+    path: str
+    size: int
+    spec_id: int
+    files: int

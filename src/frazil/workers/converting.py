@@ -75,7 +75,8 @@ class SparkConverting:
         placed = found.repartitionById(tasks, F.col("t")).select("f", "p").sortWithinPartitions("f")
         rows = _brought_home(placed.mapInArrow(_guarded(write), "m binary").collect)
         marked: list[Marked] = [pickle.loads(bytes(row.m)) for row in rows]
-        return tuple(sorted(marked, key=lambda one: one.data_files))
+        # Vectors in the order in which they lie in their file: DuckDB 1.5.5 may take one for its neighbour otherwise.
+        return tuple(sorted(marked, key=lambda one: (one.file.path, one.file.vector.offset if one.file.vector else 0)))
 
     def matches(self, search: Search) -> DataFrame:
         """Number of the file and position of every row that is deleted, some of them twice."""

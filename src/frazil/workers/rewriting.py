@@ -25,6 +25,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
+from frazil.errors import BadInput
 from frazil.model.arrow import value_type
 from frazil.model.columns import Field, ListOf, MapOf, StructOf, Type
 from frazil.model.compaction import (
@@ -73,7 +74,12 @@ class SparkRewriting:
         light = replace(rewrite, groups=tuple(map(_light, rewrite.groups)))
 
         def task(split: Split) -> Concatenated:
-            return concatenate(light, int(split.name), _attempt())
+            number = int(split.name)
+            try:
+                return concatenate(light, number, _attempt())
+            except BadInput as error:
+                # One damaged file must not keep all others small for ever.
+                return Concatenated(number, failure=error.message)
 
         splits = [Split(0, str(number), "", group.size) for number, group in enumerate(rewrite.groups)]
         return tuple(sorted(run_on_executors(self._spark, task, splits), key=lambda one: one.group))
@@ -167,6 +173,8 @@ def _columns(
     needs: None is all, since rows without columns cannot be counted."""
     own = source.schema_arrow
     by_id = has_ids(own)
+    if not by_id:
+        _must_be_told_apart(table, file)
     names = [_bound(file, own, field, table.name_mapping) for field in table.schema]
     told = _constants(table, file)
     missing = {
@@ -219,6 +227,14 @@ def _exactly(file: LiveFile, columns: Sequence[pa.Array], target: pa.Schema) -> 
             raise unreadable(file.path, f"column {field.name!r} is NULL and must not be")
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def _must_be_told_apart(table: RewrittenTable, file: LiveFile) -> None:
+    """What is written here has ids for ever: they must be those that every reader would have taken the columns for."""
+    if table.name_mapping is None:
+        raise unreadable(file.path, "its columns have no ids, and the table has no name mapping")
+    if any(isinstance(field.type, ListOf | MapOf | StructOf) for field in table.schema):
+        raise unreadable(file.path, "its columns have no ids, and some of the table's are nested")
 
 
 def _bound(file: LiveFile, own: pa.Schema, field: Field, name_mapping: str | None) -> str | None:

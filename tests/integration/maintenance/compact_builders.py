@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 from convert_builders import JOB, ME, Ground, Quiet
+from pyiceberg.catalog.sql import SqlCatalog
 
 from frazil.clock import SystemClock
 from frazil.coordinator.publish import Outcome, Published, make_intent
@@ -112,6 +113,12 @@ class Yard(Ground):
             for delete in file.deletes:
                 if delete.data_file == file.path:
                     assert (delete.spec_id, delete.partition) == (file.spec_id, file.partition), "H22"
+
+    def rows_of_pyiceberg(self) -> list[str]:
+        """Whatever their columns are."""
+        settings = self.catalog.settings
+        catalog = SqlCatalog("frazil", uri=f"sqlite:///{settings.database}", warehouse=str(settings.warehouse))
+        return sorted(map(repr, catalog.load_table(self.name.text).scan().to_arrow().to_pylist()))
 
     def lineage(self) -> dict[int, tuple[int, int]]:
         rows = self.spark.sql(f"SELECT id, _row_id, _last_updated_sequence_number FROM {self.sql}").collect()

@@ -120,10 +120,22 @@ class Ground:
     ) -> str:
         """An equality delete file: everywhere, or in one partition of a spec. Columns are those of today's schema."""
         loaded = self.tables.load(self.name)
+        ids = tuple(field.id for field in loaded.schema.select(tuple(columns)))
+        spec = loaded.delete_spec.spec_id if part is None else spec_id
+        return self._add(columns, keys, kind=Kind.EQUALITY_DELETE, equality_ids=ids, spec_id=spec, partition=part or ())
+
+    def add_file(self, columns: Sequence[str], rows: Sequence[Row], part: tuple[Any, ...]) -> str:
+        """Somebody's data file with these columns alone, in a partition of today's spec."""
+        return self._add(
+            columns, rows, kind=Kind.DATA, spec_id=self.tables.load(self.name).spec.spec_id, partition=part
+        )
+
+    def _add(self, columns: Sequence[str], rows: Sequence[Row], **facts: Any) -> str:
+        loaded = self.tables.load(self.name)
         fields = loaded.schema.select(tuple(columns))
-        path = f"{loaded.data_location}/foreign/eq-{next(self._numbers)}.parquet"
+        path = f"{loaded.data_location}/foreign/{next(self._numbers)}.parquet"
         writer = RollingWriter([Field(f.id, f.name, f.type) for f in fields], lambda _: path, ParquetSettings(), {})
-        arrays = [pa.array([key[n] for key in keys], value_type(f.type)) for n, f in enumerate(fields)]
+        arrays = [pa.array([row[n] for row in rows], value_type(f.type)) for n, f in enumerate(fields)]
         writer.write(pa.RecordBatch.from_arrays(arrays, schema=writer.schema))
         (closed,) = writer.close()
         message = FileClosed(
@@ -132,15 +144,12 @@ class Ground:
             batch_id=Uuid(int=0),
             worker=0,
             schema_id=loaded.schema.schema_id,
-            spec_id=loaded.delete_spec.spec_id if part is None else spec_id,
-            partition=() if part is None else part,
             path=closed.path,
-            kind=Kind.EQUALITY_DELETE,
             records=closed.records,
             size=closed.size,
             digest=closed.digest,
             metrics=closed.metrics,
-            equality_ids=tuple(f.id for f in fields),
+            **facts,
         )
         answer = self.lake.repair(self.name, self.lake.head(self.name), RepairPlan(files=(message,), summary={}))
         assert isinstance(answer, Accepted), answer

@@ -67,14 +67,14 @@ def test_pyiceberg_reads_what_it_refused_before(
 def test_deletes_by_several_sets_of_columns_with_nulls_in_them(catalog: Catalog, name: TableName, version: int) -> None:
     """NULL equals NULL; the same values in other columns are other keys."""
     ground = Ground(catalog, name, version=version)
-    ground.append([(1, "a", 1), (2, None, 1), (3, "a", None), (4, None, None), (5, "b", 5), (6, "c", 2)])
+    ground.append([(1, "a", 1), (2, None, 1), (3, "a", None), (4, None, None), (5, "b", 5), (6, "c", 2), (9, "", 0)])
     ground.delete_by(["name"], [(None,)])
     ground.append([(7, None, 7), (8, "b", 8)])
     ground.delete_by(["part", "name"], [(None, "a"), (1, "b")])
     ground.delete_by(["id"], [(5,), (99,)])
     ground.delete_by(["part"], [(6,)])
     before = ground.seen_by_spark()
-    assert sorted(row[0] for row in before) == [1, 6, 7, 8]
+    assert sorted(row[0] for row in before) == [1, 6, 7, 8, 9]
     done = ground.convert()
     assert (done.rows, done.delete_files) == (4, 4)
     ground.check_converted(before)
@@ -135,6 +135,17 @@ def test_a_column_with_a_default_is_compared_by_it(catalog: Catalog, name: Table
     ground.delete_by(["region", "id"], [("eu", 1), (None, 2), ("eu", 4)])
     ground.convert()
     assert sorted(row[0] for row in ground.seen_by_spark()) == [2, 3]
+
+
+def test_an_imported_file_that_lacks_the_column_it_is_partitioned_by(catalog: Catalog, name: TableName) -> None:
+    """As Hive wrote them: the partition tells the column."""
+    ground = Ground(catalog, name, partition=["part"])
+    ground.add_file(["id", "name"], [(1, "a"), (2, "b"), (3, "c")], (5,))
+    ground.delete_by(["part", "id"], [(5, 1), (None, 2), (6, 3)])
+    before = ground.seen_by_spark()
+    assert sorted(row[0] for row in before) == [2, 3]
+    assert ground.convert().rows == 1
+    ground.check_converted(before)
 
 
 def test_keys_of_every_kind(catalog: Catalog, name: TableName) -> None:

@@ -183,17 +183,20 @@ def test_a_lost_answer_is_cleared_up_by_looking(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("step", range(4), ids=["look", "freed", "enqueue", "commit"])
+@pytest.mark.parametrize("step", [2, 3], ids=["enqueue", "commit"])
 def test_a_crash_at_any_step_leaks_nothing_and_loses_nothing(stage: Stage, step: int, after: bool) -> None:
     """Then again, then clean."""
     history(stage)
+    crashes = 0
     for _ in range(2):
         calls = itertools.count()
         lake, queue = (Crashing(inner, calls, step, after) for inner in (stage.snapshots, stage.queue))
         try:
             stage.expire(lake=lake, queue=queue, max_snapshots=2)
         except Crash:
+            crashes += 1
             stage.read_all()
+    assert crashes
     stage.expire(max_snapshots=2)
     stage.clock.ahead = GRACE * 2
     stage.clean()

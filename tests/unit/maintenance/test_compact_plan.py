@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.maintenance.compact import CompactPlan, CompactSettings, plan_compaction, settle
-from frazil.model.columns import LONG, Field, Schema
+from frazil.model.columns import LONG, VARIANT, Field, Schema, StructOf
 from frazil.model.compaction import Concatenated, Group, Rewrite, RewrittenTable
 from frazil.model.files import Kind
 from frazil.model.live import LiveDelete, LiveFile, LiveFiles
@@ -260,6 +261,30 @@ def test_a_group_with_a_row_that_is_alive_again_is_dropped() -> None:
     a = file("a")
     rewritten, results = rewrite([a])
     assert not settle(rewritten, results, live(a), 2, undone={0}).kept
+
+
+def test_rows_that_got_their_ids_meanwhile_are_planned_anew() -> None:
+    a = file("a")
+    rewritten, results = rewrite([a])
+    rewritten = replace(rewritten, table=replace(TABLE, format_version=3))
+    assert settle(rewritten, results, live(a), 3).kept
+    later = replace(live(a), snapshot_id=6)
+    assert not settle(rewritten, results, later, 3).kept
+    known = replace(rewritten, groups=(Group((replace(a, first_row_id=0),), "", MB),))
+    assert settle(known, results, later, 3).kept
+
+
+def test_a_group_that_could_not_be_read_is_dropped_and_says_why() -> None:
+    a, b = file("a"), file("b")
+    rewritten, (_, second) = rewrite([a], [b])
+    settled = settle(rewritten, [Concatenated(0, failure="a is damaged"), second], live(a, b), 2)
+    assert [one.why for one in settled.dropped] == ["a is damaged"]
+    assert settled.kept == (second,)
+
+
+def test_a_table_with_a_type_that_is_not_written_here_is_left_alone() -> None:
+    schema = Schema(0, (Field(1, "id", LONG), Field(2, "any", StructOf((Field(3, "x", VARIANT),)))))
+    assert plan_compaction(replace(TABLE, schema=schema), live(*map(file, "abc")), SETTINGS) is None
 
 
 def test_a_group_never_holds_a_file_that_waits_for_conversion() -> None:

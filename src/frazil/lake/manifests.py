@@ -1,0 +1,91 @@
+"""Manifests of a table, and the commit that puts small ones together: no data file and no row changes.
+
+    manifests(table, head) ---------> path, size and number of files of each data manifest
+    merge_manifests(head, paths) ---> RewriteManifests of exactly these --staged, sent once--> CommitAnswer
+
+iceberg-java merges manifests by itself once a hundred have piled up; a reader that plans a query opens all of them
+until then. Manifests of deletes are left to it: it has no other operation for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from frazil.lake.catalogs import Catalog, catalog_error
+from frazil.lake.commits import base_of
+from frazil.lake.failures import JAVA_ERRORS
+from frazil.lake.handles import Handles, made_once
+from frazil.lake.handover import java_list, set_summary
+from frazil.lake.heads import MAIN
+from frazil.lake.publish import publish_staged
+from frazil.model.commit import CommitAnswer
+from frazil.model.ledger import TableHead
+from frazil.model.live import LiveManifest
+from frazil.model.names import TableName
+
+
+class ManifestLake:
+    """Manifests of the tables of one catalog. Implements `frazil.maintenance.manifests.ManifestsLake`."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def manifests(self, table: TableName, head: TableHead) -> tuple[LiveManifest, ...]:
+        """The data manifests of exactly this head. Raises CatalogUnavailable or CatalogRefused."""
+        base = base_of(table, head)
+        if head.snapshot_id is None:
+            return ()
+        try:
+            found = base.metadata.snapshot(head.snapshot_id).dataManifests(base.table.io())
+            return tuple(_manifest(found.get(place)) for place in range(found.size()))
+        except JAVA_ERRORS as error:
+            raise catalog_error(self._catalog, error, "read the manifests of", table.text) from None
+
+    def merge_manifests(
+        self, table: TableName, head: TableHead, paths: Sequence[str], summary: Mapping[str, str]
+    ) -> CommitAnswer:
+        """Lands on exactly this head or not at all; never retries by itself."""
+        base = base_of(table, head, MAIN)
+
+        def stage(transaction: Any) -> tuple[int, int]:
+            chosen = made_once(self._catalog, "manifest among", _among)
+            handles = chosen.handles
+            operation = transaction.rewriteManifests()
+            operation.clusterBy(handles.as_function(made_once(self._catalog, "spec id of file", _spec_id)))
+            wanted = self._catalog.spark._jvm.java.util.HashSet(java_list(self._catalog, paths))
+            operation.rewriteIf(handles.as_function(chosen.contains.bindTo(wanted), "java.util.function.Predicate"))
+            set_summary(self._catalog, operation, summary)
+            operation.commit()
+            staged = transaction.currentMetadata()
+            snapshot_id: int = staged.ref(base.branch).snapshotId()
+            return snapshot_id, int(staged.snapshot(snapshot_id).sequenceNumber())
+
+        return publish_staged(self._catalog, base, stage)
+
+
+class _Among:
+    """(set of paths, manifest) -> whether its path is one of them."""
+
+    def __init__(self, handles: Handles) -> None:
+        self.handles = handles
+        thing, manifest = handles.kind("java.lang.Object"), handles.iceberg("ManifestFile")
+        path = handles.virtual(manifest, "path", handles.kind("java.lang.String"))
+        contains = handles.virtual(handles.kind("java.util.Set"), "contains", handles.boolean, thing)
+        self.contains = handles.filtered(contains, 1, path.asType(handles.type(thing, manifest)))
+
+
+def _among(handles: Handles) -> _Among:
+    return _Among(handles)
+
+
+def _spec_id(handles: Handles) -> Any:
+    """Entries of one spec may share a manifest."""
+    file = handles.iceberg("ContentFile")
+    whole = handles.type(handles.kind("java.lang.Integer"), file)
+    return handles.virtual(file, "specId", handles.int).asType(whole)
+
+
+def _manifest(java: Any) -> LiveManifest:
+    files = (java.existingFilesCount() or 0) + (java.addedFilesCount() or 0)
+    return LiveManifest(java.path(), java.length(), java.partitionSpecId(), files)

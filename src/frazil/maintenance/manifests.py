@@ -1,0 +1,140 @@
+"""Puts small manifests together once they have piled up, so that planning a query opens few of them.
+
+    manifests of a head --small ones of one spec, enough of them?--> ManifestPlan
+        --> head again --> the same question --> RewriteManifests, sent once --conflict, no answer--> look again
+
+Nothing is worked out beforehand, so a head that moved costs nothing: the question is asked anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from frazil.clock import Clock
+from frazil.errors import CatalogRefused, OutcomeUnknown, Transient
+from frazil.model.commit import Accepted, CommitAnswer, Refused, Unknown
+from frazil.model.ledger import TableHead
+from frazil.model.live import LiveManifest
+from frazil.model.names import TableName
+
+ACTION = "manifests"
+SUMMARY_ACTION, SUMMARY_RUN = "frazil.maintenance", "frazil.maintenance-id"
+ATTEMPTS_MAX = 12
+_WAIT_FIRST, _WAIT_MAX = 0.05, 2.0
+
+
+class ManifestsLake(Protocol):
+    def head(self, table: TableName) -> TableHead:
+        """Raises CatalogUnavailable, or TableChanged if the table is gone."""
+
+    def manifests(self, table: TableName, head: TableHead) -> tuple[LiveManifest, ...]:
+        """The data manifests of exactly this head."""
+
+    def merge_manifests(
+        self, table: TableName, head: TableHead, paths: Sequence[str], summary: Mapping[str, str]
+    ) -> CommitAnswer:
+        """Lands on exactly this head or not at all; never retries by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestSettings:
+    """A manifest below half of `target_bytes` is small; fewer than `min_manifests` small ones are left alone."""
+
+    min_manifests: int = 20
+    target_bytes: int = 8 << 20
+
+    def __post_init__(self) -> None:
+        if self.min_manifests < 2 or self.target_bytes < 1:
+            raise ValueError("min_manifests begins at 2, and target_bytes at 1")
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPlan:
+    table: TableName
+    manifests: tuple[LiveManifest, ...]
+    settings: ManifestSettings
+
+    @property
+    def reason(self) -> str:
+        return f"{len(self.manifests)} manifests of {sum(one.size for one in self.manifests)} bytes"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"manifests": len(self.manifests), "entries": sum(one.files for one in self.manifests)}
+
+
+def plan_manifests(
+    table: TableName, manifests: Sequence[LiveManifest], settings: ManifestSettings | None = None
+) -> ManifestPlan | None:
+    """Pure. None if nothing has piled up."""
+    settings = settings or ManifestSettings()
+    by_spec: dict[int, list[LiveManifest]] = {}
+    for manifest in manifests:
+        if manifest.size < settings.target_bytes / 2:
+            by_spec.setdefault(manifest.spec_id, []).append(manifest)
+    piles = [pile for _, pile in sorted(by_spec.items()) if len(pile) >= settings.min_manifests]
+    chosen = tuple(manifest for pile in piles for manifest in pile)
+    return ManifestPlan(table, chosen, settings) if chosen else None
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """`snapshot_id` is None if nothing was left to do when it looked again."""
+
+    snapshot_id: int | None
+    manifests: int = 0
+
+
+class MergeManifests:
+    """The action for all tables of a lake. Safe to be used from several threads."""
+
+    name = ACTION
+
+    def __init__(self, lake: ManifestsLake, clock: Clock) -> None:
+        self._lake = lake
+        self._clock = clock
+
+    def plan(self, table: TableName, head: TableHead, settings: ManifestSettings | None = None) -> ManifestPlan | None:
+        """None if nothing has piled up."""
+        return plan_manifests(table, self._lake.manifests(table, head), settings)
+
+    def perform(self, plan: ManifestPlan) -> Merged:
+        """Raises Transient if others were faster every time, OutcomeUnknown if a commit was never confirmed, and
+        CatalogRefused."""
+        table, run = plan.table, str(self._clock.new_uuid())
+        reason, answer = "", None
+        for attempt in range(ATTEMPTS_MAX):
+            self._clock.wait(_wait_before(attempt, self._clock.jitter()))
+            head = self._lake.head(table)
+            if answer is not None and (landed := _landed(head, run)) is not None:
+                return Merged(landed, len(plan.manifests))
+            current = self.plan(table, head, plan.settings)
+            if current is None:
+                return Merged(None)
+            plan = current
+            summary = {SUMMARY_ACTION: ACTION, SUMMARY_RUN: run}
+            answer = self._lake.merge_manifests(table, head, [one.path for one in plan.manifests], summary)
+            match answer:
+                case Accepted(snapshot_id):
+                    return Merged(snapshot_id, len(plan.manifests))
+                case Refused(said, hint):
+                    raise CatalogRefused(f"{table}: its manifests stay: {said}", hint=hint, table=table.text)
+                case _:
+                    reason = answer.reason
+        error = OutcomeUnknown if isinstance(answer, Unknown) else Transient
+        raise error(
+            f"{table}: its manifests were not put together in {ATTEMPTS_MAX} attempts: {reason}",
+            hint="Nothing is lost. Run it again.",
+            table=table.text,
+        )
+
+
+def _landed(head: TableHead, run: str) -> int | None:
+    found = (one.snapshot_id for one in head.ancestry if one.summary.get(SUMMARY_RUN) == run)
+    return next(found, None)
+
+
+def _wait_before(attempt: int, jitter: float) -> float:
+    return 0.0 if attempt == 0 else min(_WAIT_MAX, _WAIT_FIRST * 2.0 ** (attempt - 1)) * (1.0 - jitter / 2)
