@@ -22,7 +22,7 @@ from frazil.model.epoch import Frontier, Window
 from frazil.model.ports import Split
 from frazil.model.position import ClusterTime
 from frazil.model.progress import LoadProgress
-from frazil.sources.mongodb import finding, ranges
+from frazil.sources.mongodb import finding, ranges, watching
 from frazil.sources.mongodb.ids import id_text
 from frazil.sources.mongodb.looking import look_at
 from frazil.sources.mongodb.source import MongoDatabase
@@ -320,3 +320,22 @@ def test_where_commands_may_meet_other_servers_the_drivers_cursors_stand_in(
     database["mixed"].delete_one({"_id": None})
     told = [row for _, rows in walk_on(source, uri, name, steps[-1][0], wanted=2) for row in rows]
     assert [(row["key"], row["op"]) for row in told] == [(id_text("a"), Op.UPSERT), (id_text(None), Op.DELETE)]
+
+
+def test_changes_of_one_transaction_keep_their_order_across_batches(
+    mongodb: Mongod, database: Documents, make: MakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H34: the stream tells them in several replies, all of one cluster time."""
+    monkeypatch.setattr(watching, "_BATCH", 3)
+    orders, name = database["orders"], f"{database.name}.orders"
+    orders.insert_one({"_id": "before"})
+    source = make(mongodb.uri, name)
+    start = opened(source, mongodb.uri, name)
+    with database.client.start_session() as session, session.start_transaction():
+        orders.insert_many([{"_id": n} for n in range(10)], session=session)
+        orders.delete_many({"_id": {"$lt": 5}}, session=session)
+    found = walk_on(source, mongodb.uri, name, start, wanted=15)
+    told = [row for at, rows in found for row in rows if at.time > start.time]
+    assert len({row["major"] for row in told}) == 1
+    assert [row["minor"] for row in told] == sorted({row["minor"] for row in told})
+    assert [row["op"] for row in told] == [Op.UPSERT] * 10 + [Op.DELETE] * 5

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import time
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
@@ -30,6 +31,21 @@ def parse_keep(text: str) -> tuple[str, float]:
     if seconds <= 0:
         raise ValueError(f"{text!r} keeps nothing")
     return found["period"], seconds
+
+
+def parse_hours(text: str) -> tuple[time, time]:
+    """(begin, end) of `07:30-19:00`. Raises ValueError."""
+    begin, _, end = text.partition("-")
+    try:
+        return time.fromisoformat(begin.strip()), time.fromisoformat(end.strip())
+    except ValueError:
+        raise ValueError(f"{text!r} must be two times of the day: 07:30-19:00") from None
+
+
+def _hours(texts: tuple[str, ...]) -> tuple[str, ...]:
+    for text in texts:
+        parse_hours(text)
+    return texts
 
 
 def _keep_rules(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -130,8 +146,27 @@ class QueueConfig(Settings):
 class MaintenanceConfig(Settings):
     """How tables are kept small and fast while they are written."""
 
+    enabled: bool = Field(
+        default=True, description="Whether the daemon maintains its tables by itself; `frazil maintain` always can."
+    )
+    naptime: Duration = Field(default=60.0, ge=0.1, description="How often the daemon looks whether a table is due.")
+    after_commits: int = Field(default=20, ge=1, description="A table is looked at after so many commits,")
+    after_delete_files: int = Field(default=50, ge=1, description="or when it has so many delete files,")
+    every: Duration = Field(default=3600.0, ge=1, description="or when this time has passed.")
+    max_lag: Duration = Field(
+        default=300.0, ge=0, description="A table that is further behind its source than this waits until it is not."
+    )
+    quiet_hours: Annotated[tuple[str, ...], AfterValidator(_hours), Shown("list of hours", _rules_text)] = Field(
+        default=(),
+        description="Hours (UTC) at which the daemon maintains nothing.",
+        examples=[["07:30-19:00"]],
+    )
     convert: ConvertConfig = Field(default_factory=ConvertConfig, description="Equality deletes become vectors.")
     compact: CompactConfig = Field(default_factory=CompactConfig, description="Small files become larger ones.")
     expire: ExpireConfig = Field(default_factory=ExpireConfig, description="Which snapshots stay.")
     orphans: OrphansConfig = Field(default_factory=OrphansConfig, description="Files that were never committed.")
     queue: QueueConfig = Field(default_factory=QueueConfig, description="When unused files are deleted.")
+
+    @property
+    def quiet(self) -> tuple[tuple[time, time], ...]:
+        return tuple(parse_hours(text) for text in self.quiet_hours)

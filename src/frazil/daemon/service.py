@@ -22,6 +22,8 @@ from frazil.clock import Clock
 from frazil.config.model import PipelineConfig
 from frazil.config.secrets import Redactor
 from frazil.daemon.assemble import Assembly
+from frazil.daemon.autovacuum import Autovacuum
+from frazil.daemon.maintaining import Maintenance
 from frazil.daemon.presence import announce, withdraw
 from frazil.daemon.results import Progress, RunSummary, TableProgress
 from frazil.daemon.standing import backoff
@@ -37,6 +39,7 @@ from frazil.observability.metrics import Metrics
 _log = Log("frazil.daemon")
 _STARTING = "the pipeline is starting"
 _SEEN_GONE_SECONDS = 1.0
+_VACUUM_STOPS_SECONDS = 5.0
 
 
 class Opens(Protocol):
@@ -114,6 +117,7 @@ class Service:
         watch = JvmWatch(assembly.spark, lambda reason: None, may_kill=self._pipeline.owns_session, clock=self._clock)
         self._watch = watch
         self._supervisor = Supervisor(assembly.parts, self._tell, self._stop, self._is_interrupted)
+        vacuum = None if once else self._autovacuum(assembly, self._supervisor)
         try:
             outcome = self._supervisor.run(once)
         except Exception as error:
@@ -125,7 +129,18 @@ class Service:
             outcome = Outcome.INTERRUPTED
         finally:
             watch.stop()
+            if vacuum is not None:
+                vacuum.stop(_VACUUM_STOPS_SECONDS)
         return outcome, watch.lost if outcome is Outcome.INTERRUPTED else None
+
+    def _autovacuum(self, assembly: Assembly, run: Supervisor) -> Autovacuum | None:
+        config = assembly.parts.config
+        if not config.maintenance.enabled:
+            return None
+        maintenance = Maintenance(config, assembly.places, assembly.spark, self._clock)
+        vacuum = Autovacuum(maintenance, lambda: list(run.tables.values()), config.maintenance, self._clock)
+        vacuum.start()
+        return vacuum
 
     def _begin_after(self, lost: str, losses: int) -> None:
         """Nothing is lost with a JVM: what it had committed is in the tables, the rest is written again."""

@@ -152,7 +152,8 @@ class IcebergDeletionQueue:
 
     def drop(self, table: TableName) -> bool:
         """Takes the table out of the catalog. Its files go by way of the queue, unless it says that they are not its
-        own. False if there was no such table. Raises CatalogUnavailable, CatalogRefused or StorageUnavailable."""
+        own. A Hadoop catalog has tables by their folder alone, and deletes it itself. False if there was no such table.
+        Raises CatalogUnavailable, CatalogRefused or StorageUnavailable."""
         tables = Tables(self._catalog)
         if not tables.exists(table):
             return False

@@ -17,7 +17,7 @@ from frazil.lake.commits import base_of
 from frazil.lake.failures import JAVA_ERRORS
 from frazil.lake.handles import Handles, made_once
 from frazil.lake.handover import java_list, set_summary
-from frazil.lake.heads import MAIN
+from frazil.lake.heads import MAIN, read_head
 from frazil.lake.publish import publish_staged
 from frazil.model.commit import CommitAnswer
 from frazil.model.ledger import TableHead
@@ -30,6 +30,10 @@ class ManifestLake:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+
+    def head(self, table: TableName) -> TableHead:
+        """Raises CatalogUnavailable, CatalogRefused, or TableChanged if the table is gone."""
+        return read_head(self._catalog, table)
 
     def manifests(self, table: TableName, head: TableHead) -> tuple[LiveManifest, ...]:
         """The data manifests of exactly this head. Raises CatalogUnavailable or CatalogRefused."""

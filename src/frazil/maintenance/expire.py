@@ -140,9 +140,8 @@ def _protected(
     on_main = {snapshot.snapshot_id for snapshot in main}
     for name, reference in table.references.items():
         if reference.is_branch and name != MAIN:
-            branch = table.ancestry(name)
-            found |= {snapshot.snapshot_id for snapshot in branch if snapshot.snapshot_id not in on_main}
-            found |= _newest_own(branch)
+            # A load of ours begins with a mark of its own there, so what it must read lies on the branch alone.
+            found |= {one.snapshot_id for one in table.ancestry(name) if one.snapshot_id not in on_main}
     found |= _newest_own((*main, *_behind_the_cut(table, main))) | _mirrored(table)
     return found & table.snapshots.keys()
 

@@ -25,6 +25,7 @@ from frazil.lake.commits import IcebergLake
 from frazil.lake.deletions import IcebergDeletionQueue
 from frazil.lake.expiry import SnapshotLake
 from frazil.lake.table_files import TableFiles
+from frazil.lake.table_storage import is_local
 from frazil.lake.tables import Tables
 from frazil.maintenance.deletion_queue import Cleaned, DeletionWorker, QueueSettings
 from frazil.maintenance.expire import Expire, ExpireSettings
@@ -36,6 +37,7 @@ from frazil.model.ledger import Fence, LedgerEntry
 from frazil.model.names import JobId, TableName, batch_id, data_path, epoch_prefix
 from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode, TableOptions
+from frazil.workers.storage import open_output
 
 SHOP = JobId("shop")
 FENCE = Fence(3, UUID(int=3))
@@ -109,13 +111,14 @@ class Stage:
         """A data file of an epoch, which is not committed by that."""
         prefix = epoch_prefix(self.table.data_location, job, Hlc(resolved), fence.label)
         path = data_path(prefix, 0, uuid4().hex[:8], 0)
-        local = Path(path.removeprefix("file:"))
-        local.parent.mkdir(parents=True, exist_ok=True)
         fields = [
             pa.field(f.name, kind, not f.required, metadata={"PARQUET:field_id": str(f.id)})
             for f, kind in zip(self.table.schema, (pa.int64(), pa.string()), strict=True)
         ]
-        pq.write_table(pa.table({"id": list(rows), "name": list(rows.values())}, schema=pa.schema(fields)), local)
+        content = pa.BufferOutputStream()
+        pq.write_table(pa.table({"id": list(rows), "name": list(rows.values())}, schema=pa.schema(fields)), content)
+        data = content.getvalue().to_pybytes()
+        self.put(path, data)
         return FileClosed(
             table=self.name,
             epoch=Hlc(resolved),
@@ -126,9 +129,17 @@ class Stage:
             path=path,
             kind=Kind.DATA,
             records=len(rows),
-            size=local.stat().st_size,
-            digest=hashlib.sha256(local.read_bytes()).hexdigest(),
+            size=len(data),
+            digest=hashlib.sha256(data).hexdigest(),
         )
+
+    def put(self, path: str, data: bytes = b"x") -> str:
+        """As workers do it."""
+        output = open_output(path, self.table.storage)
+        output.write(memoryview(data))
+        output.sync()
+        output.close()
+        return path
 
     def delete(self, *keys: int) -> int:
         """By somebody else: Spark, which writes a deletion vector (v3) or a position delete file."""
@@ -175,6 +186,8 @@ class Stage:
 
     def on_disk(self) -> set[str]:
         """Checksums that Hadoop keeps beside files count as the file itself."""
+        if not is_local(self.table.location):
+            return {file.path for file in self.files.list(self.name, self.table.location)}
         root = self.table.location.removeprefix("file:")
         files = [path for path in Path(root).rglob("*") if path.is_file()]
         return {str(path if path.suffix != ".crc" else path.with_name(path.name[1:-4])) for path in files}

@@ -203,7 +203,19 @@ def test_help_has_examples_and_exit_codes(command: str) -> None:
 def test_the_program_tells_its_version_and_its_commands_in_the_order_one_meets_them() -> None:
     assert CliRunner().invoke(cli, ["--version"]).output.startswith("frazil, version 0.")
     names = [name for name in cli.list_commands(None) if name != "demo"]  # type: ignore[arg-type]
-    assert names == ["run", "check", "status", "epochs", "as-of", "quarantine", "rewind", "resync", "reload", "maintain", "init"]
+    assert names == [
+        "run",
+        "check",
+        "status",
+        "epochs",
+        "as-of",
+        "quarantine",
+        "rewind",
+        "resync",
+        "reload",
+        "maintain",
+        "init",
+    ]
 
 
 def test_a_command_leaves_no_logging_behind(tmp_path: Path) -> None:

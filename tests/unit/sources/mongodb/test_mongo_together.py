@@ -202,3 +202,13 @@ def test_names_that_nobody_asked_for_are_counted() -> None:
     walked = walk(Bytes(b"".join(raw)), borders[:-1], borders[1:], [b"a"])
     assert walked.strangers == {b"b": 2, b"c": 1}
     assert walked.fields[0].has_value.tolist() == [True, True, False]
+
+
+def test_a_document_that_ends_too_early_is_none() -> None:
+    """Fields behind a zero that does not belong there would be lost silently."""
+    whole = bson.encode({"_id": 1, "x": 1, "y": 2})
+    cut = whole.replace(b"\x10y\x00", b"\x00y\x00")
+    keys, known = pa.array([id_text(1)]), DecodedCollection("t", shaped([{"_id": 1, "x": 1, "y": 2}]))
+    assert outcome(decode._together, known, keys, pa.array([cut], pa.binary())) is None
+    with pytest.raises(BadInput, match="cannot be decoded"):
+        decode._rows(known, keys, pa.array([cut], pa.binary()), decode._schema(known.shape.columns))

@@ -1,0 +1,105 @@
+"""When a file may be deleted, and what is done with one that cannot be."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frazil.maintenance.deletion_queue import (
+    Delete,
+    Dismiss,
+    Expand,
+    Hold,
+    QueueSettings,
+    Verdict,
+    after_failure,
+    due,
+    judge,
+)
+from frazil.model.deletions import Batch, Deletion, DeletionType, Standing, Why
+from frazil.model.names import TableName
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+ORDERS = TableName(("shop",), "orders")
+
+
+def row(path: str = "/a", age: timedelta = 2 * HOUR, **more: Any) -> Deletion:
+    facts: dict[str, Any] = {"table": ORDERS, "table_uuid": "u1", "orphaned_at": NOW - age, **more}
+    return Deletion(path=path, **facts)
+
+
+def dropped(**more: Any) -> Deletion:
+    return row("/v9.metadata.json", type=DeletionType.METADATA, why=Why.DROPPED, **more)
+
+
+def due_paths(*batches: Batch) -> list[str]:
+    return [one.path for _, rows in due(batches, NOW, HOUR) for one in rows]
+
+
+def test_a_row_is_due_once_its_grace_period_is_over() -> None:
+    batch = Batch("b", (row("/old", HOUR), row("/young", HOUR - timedelta(seconds=1))))
+    assert due_paths(batch) == ["/old"]
+
+
+def test_a_row_that_failed_waits_for_its_next_try() -> None:
+    batch = Batch("b", (row("/now", retry_at=NOW), row("/later", retry_at=NOW + timedelta(seconds=1))))
+    assert due_paths(batch) == ["/now"]
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=6))
+def test_of_a_path_that_waits_several_times_the_last_time_counts(ages: list[int]) -> None:
+    batches = [Batch(f"b{n}", (row("/a", timedelta(seconds=age)),)) for n, age in enumerate(ages)]
+    assert bool(due_paths(*batches)) == (min(ages) >= 3600)
+
+
+@pytest.mark.parametrize(
+    ("first", "standing", "verdict"),
+    [
+        (row(), Standing("u1"), Delete),
+        (row(), Standing(None), Hold),
+        (row(), Standing("u2"), Hold),
+        (row(), Standing("u1", may_be_cleaned=False), Dismiss),
+        (row(why=Why.DROPPED), Standing(None), Delete),
+        (row(why=Why.DROPPED), Standing("u2"), Delete),
+        (row(why=Why.DROPPED), Standing("u1"), Delete),
+        (dropped(), Standing("u1"), Dismiss),
+        (dropped(), Standing("u2"), Expand),
+        (dropped(), Standing(None), Expand),
+        (dropped(), Standing("u2", may_be_cleaned=False), Dismiss),
+    ],
+)
+def test_what_became_of_the_table_decides(first: Deletion, standing: Standing, verdict: type[Verdict]) -> None:
+    assert isinstance(judge([first], standing), verdict)
+
+
+def test_waits_grow_up_to_a_day_and_then_it_is_given_up() -> None:
+    settings = QueueSettings(grace=HOUR, max_retries=14)
+    waits = []
+    one: Deletion | None = row()
+    while (one := after_failure(one, NOW, settings)) is not None:
+        assert one.retry_at is not None
+        waits.append(one.retry_at - NOW)
+    assert len(waits) == 14
+    assert waits[:3] == [timedelta(minutes=1), timedelta(minutes=2), timedelta(minutes=4)]
+    assert waits == sorted(waits)
+    assert waits[-1] == timedelta(days=1)
+
+
+def test_a_batch_is_of_one_table_and_kind() -> None:
+    with pytest.raises(ValueError, match="mixes"):
+        Batch("b", (row(), dropped()))
+    with pytest.raises(ValueError, match="mixes"):
+        Batch("b", (row(), row(table_uuid="u2")))
+
+
+@pytest.mark.parametrize(
+    "facts", [{"path": ""}, {"table_uuid": ""}, {"retry_count": -1}, {"type": DeletionType.METADATA}]
+)
+def test_an_untrue_row_does_not_exist(facts: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        row(**facts)
