@@ -49,7 +49,7 @@ class TableFiles:
     def __init__(self, catalog: Catalog, queue: TableName) -> None:
         self._catalog = catalog
         self._queue = queue
-        self._free: tuple[tuple[str, str], set[str]] | None = None
+        self._asked: tuple[tuple[str, str], dict[str, bool]] | None = None
 
     def standing(self, table: TableName) -> Standing:
         """Raises CatalogUnavailable or CatalogRefused."""
@@ -81,15 +81,18 @@ class TableFiles:
 
     def unreferenced(self, table: TableName, paths: Sequence[str]) -> Sequence[str]:
         """Of these, those that nothing of the table refers to now. The table is looked at with every call; while its
-        metadata is the same file, what was found free before is not searched again. Raises CatalogUnavailable,
+        metadata is the same file, what was asked before is not searched again. Raises CatalogUnavailable,
         CatalogRefused, or TableChanged if the table is gone."""
         base, document = read_metadata(self._catalog, table)
         state = document["table-uuid"], str(base.metadata.metadataFileLocation())
-        if self._free is None or self._free[0] != state:
-            self._free = state, set()
-        known = self._free[1]
-        known.update(Reach.of(self._catalog, table, base).unreferenced(path for path in paths if path not in known))
-        return [path for path in paths if path in known]
+        if self._asked is None or self._asked[0] != state:
+            self._asked = state, {}
+        answers = self._asked[1]
+        fresh = [path for path in paths if path not in answers]
+        if fresh:
+            free = set(Reach.of(self._catalog, table, base).unreferenced(fresh))
+            answers.update((path, path in free) for path in fresh)
+        return [path for path in paths if answers[path]]
 
     def reached(self, metadata_file: str) -> Sequence[str]:
         """All files that this metadata file reaches, itself included; none if it is gone, or says that its files are

@@ -35,8 +35,8 @@ from frazil.model.write import ParquetSettings
 ACTION = "convert"
 VECTORS_FROM_VERSION = 3
 _PARQUET = "parquet"
-Scope = tuple[int, tuple[Any, ...]] | None
-"""Spec and partition; None is everywhere."""
+_Place = tuple[tuple[int, ...], int, tuple[Any, ...]]
+"""Key columns, spec and partition: whom deletes of a place reach, one of them tells of all (`LiveFile.deletes`)."""
 _DeleteId = tuple[str, int | None]
 
 
@@ -64,7 +64,7 @@ class Left:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertPlan:
     """`files` are all live files that a delete of `converted` reaches, in the order of their partitions, each with all
-    its deletes; `key_sets` are the columns of `places`."""
+    its deletes."""
 
     table: ConvertedTable
     snapshot_id: int
@@ -104,14 +104,10 @@ class ConvertPlan:
         table = self.table
         sets = sorted({_key_ids(delete) for delete in self.converted})
         numbers = {ids: number for number, ids in enumerate(sets)}
-        places: dict[tuple[tuple[int, ...], Scope], int] = {}
+        places: dict[_Place, int] = {}
         for delete in self.converted:
-            places.setdefault((_key_ids(delete), _scope(delete, table)), len(places))
+            places.setdefault(_place(delete), len(places))
         chosen = {_id(delete) for delete in self.converted}
-
-        def place(delete: LiveDelete) -> int:
-            return places[_key_ids(delete), _scope(delete, table)]
-
         return Search(
             table=table.name,
             number=run,
@@ -119,12 +115,12 @@ class ConvertPlan:
             schema_id=table.schema_id,
             format_version=table.format_version,
             key_sets=tuple(tuple(table.columns[id_] for id_ in ids) for ids in sets),
-            places=tuple(numbers[ids] for ids, _ in places),
-            deletes=tuple(DeleteKeys(d.path, d.size, place(d), d.sequence_number) for d in self.converted),
+            places=tuple(numbers[ids] for ids, _, _ in places),
+            deletes=tuple(DeleteKeys(d.path, d.size, places[_place(d)], d.sequence_number) for d in self.converted),
             files=tuple(
                 SearchedFile(
                     replace(file, deletes=_by_position(file)),
-                    tuple(sorted({place(delete) for delete in file.deletes if _id(delete) in chosen})),
+                    tuple(sorted({places[_place(delete)] for delete in file.deletes if _id(delete) in chosen})),
                     _constants(file, table),
                 )
                 for file in self.files
@@ -275,8 +271,8 @@ def _oldest(deletes: Iterable[LiveDelete], max_keys: int) -> tuple[LiveDelete, .
     return tuple(chosen)
 
 
-def _scope(delete: LiveDelete, table: ConvertedTable) -> Scope:
-    return None if delete.spec_id in table.everywhere else (delete.spec_id, delete.partition)
+def _place(delete: LiveDelete) -> _Place:
+    return _key_ids(delete), delete.spec_id, delete.partition
 
 
 def _constants(file: LiveFile, table: ConvertedTable) -> dict[int, Any]:

@@ -199,18 +199,24 @@ class DeletionWorker:
         batches = self._queue.batches()
         done = Cleaned()
         ready = 0
-        for batch, rows in due(batches, self._clock.now(), self._settings.grace):
-            if tables is not None and rows[0].table not in tables:
-                continue
+        found = [
+            (batch, rows)
+            for batch, rows in due(batches, self._clock.now(), self._settings.grace)
+            if tables is None or rows[0].table in tables
+        ]
+        paths: dict[TableName, list[str]] = {}
+        for _, rows in found:
+            paths.setdefault(rows[0].table, []).extend(row.path for row in rows if row.type is DeletionType.FILE)
+        for batch, rows in found:
             ready += len(rows)
             try:
-                done += self._work_off(batch, rows)
+                done += self._work_off(batch, rows, paths[rows[0].table])
             except FrazilError as error:
                 _log.warning("%d files of %s were not deleted: %s", len(rows), rows[0].table, error)
                 done += Cleaned(failed=len(rows))
         return done + Cleaned(waiting=sum(len(batch.rows) for batch in batches) - ready)
 
-    def _work_off(self, batch: Batch, rows: Sequence[Deletion]) -> Cleaned:
+    def _work_off(self, batch: Batch, rows: Sequence[Deletion], ahead: Sequence[str]) -> Cleaned:
         table = rows[0].table
         try:
             standing = self._lake.standing(table)
@@ -223,17 +229,20 @@ class DeletionWorker:
                 case Expand():
                     return self._expand(batch, rows)
                 case Delete():
-                    return self._delete(batch, rows, standing)
+                    return self._delete(batch, rows, ahead, standing)
         except Transient:
             # Nobody answered, which says nothing about the files: no try is counted.
             raise
         except FrazilError as error:
             return self._settle(batch, rows, dict.fromkeys((row.path for row in rows), str(error)), Cleaned())
 
-    def _delete(self, batch: Batch, rows: Sequence[Deletion], standing: Standing) -> Cleaned:
+    def _delete(self, batch: Batch, rows: Sequence[Deletion], ahead: Sequence[str], standing: Standing) -> Cleaned:
+        """The table is asked before every batch, and for all batches of it at once: while it does not change, the lake
+        need not search again."""
         table = rows[0].table
         paths = list(dict.fromkeys(row.path for row in rows))
-        free = paths if standing.uuid is None else list(self._lake.unreferenced(table, paths))
+        asked = None if standing.uuid is None else set(self._lake.unreferenced(table, ahead))
+        free = [path for path in paths if asked is None or path in asked]
         failed = self._lake.delete(table, free) if free else {}
         done = Cleaned(deleted=len(free) - len(failed), dismissed=len(paths) - len(free))
         return self._settle(batch, rows, failed, done)

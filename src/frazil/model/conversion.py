@@ -1,9 +1,9 @@
 """Equality deletes on their way to become positions: what is searched for, in which files, and what was found.
 
-    equality delete e   key columns {1, 4}   partition p or everywhere   sequence 7
-                              `-- key set --'        `-- scope --'
-                                     `------ place ------'
-    data file f         sequence 5           which places apply to it
+    equality delete e   key columns {1, 4}   spec and partition   sequence 7
+                              `-- key set --'       |
+                                     `---- place ---'
+    data file f         sequence 5           whose deletes, by place, may reach it
     a row of f is deleted if some place of f has the row's key in a delete with a sequence beyond that of f
 
 Maintenance decides what is searched; workers search and write; nobody else knows both.
@@ -46,11 +46,6 @@ class ConvertedTable:
     specs: tuple[PartitionSpec, ...] = (UNPARTITIONED,)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     name_mapping: str | None = None
-
-    @property
-    def everywhere(self) -> frozenset[int]:
-        """The specs whose equality deletes apply to every partition."""
-        return frozenset(spec.spec_id for spec in self.specs if not spec.partitions)
 
 
 @dataclass(frozen=True, slots=True)

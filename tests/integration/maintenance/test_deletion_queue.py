@@ -293,3 +293,40 @@ def test_a_catalog_that_is_away_costs_no_retry(stage: Stage) -> None:
     (batch,) = stage.queue.batches()
     assert batch.rows[0].retry_count == 0
     assert stage.clean().deleted == 1
+
+
+class Rescuing(Stubborn):
+    """Before the second batch is asked for, somebody commits a file of it."""
+
+    def __init__(self, stage: Stage, rescue: Any) -> None:
+        super().__init__(stage)
+        self._rescue, self._asked = rescue, 0
+
+    def unreferenced(self, table: TableName, paths: Sequence[str]) -> Sequence[str]:
+        self._asked += 1
+        if self._asked == 2:
+            self._rescue()
+        return self._inner.unreferenced(table, paths)
+
+
+def test_every_batch_is_asked_for_right_before_it_is_deleted(own: Catalog) -> None:
+    """H46"""
+    stage = Stage(own, TableName(("shop",), "orders"), batch_files=1)
+    stage.epoch({1: "a"})
+    files = [stage.write({key: "b"}, 100 + key) for key in (2, 3)]
+    at = stage.clock.now() - 3 * GRACE
+    stage.queue.enqueue([row(stage, file.path, at + number * GRACE / 2) for number, file in enumerate(files)])
+
+    def rescue() -> None:
+        folder = Path(files[1].path.removeprefix("file:")).parent
+        stage.catalog.spark.sql(
+            f"CALL {stage.catalog.settings.name}.system.add_files(table => '{stage.name}', "
+            f"source_table => '`parquet`.`{folder}`')"
+        )
+        stage.rows[3] = "b"
+        stage.diary[stage.head_id] = dict(stage.rows)
+
+    done = stage.clean(lake=Rescuing(stage, rescue))
+    assert (done.deleted, done.dismissed) == (1, 1)
+    assert [exists(file.path) for file in files] == [False, True]
+    stage.read_all()

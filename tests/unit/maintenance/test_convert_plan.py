@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from conversion_world import NAME, InstantClock, World, facts, random_step
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import CatalogRefused, OutcomeUnknown, Transient
@@ -430,7 +430,7 @@ def test_settings_refuse_nonsense() -> None:
 # everything at once
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(random=st.randoms(use_true_random=False), version=st.sampled_from(VERSIONS))
 def test_no_sequence_of_commits_makes_a_conversion_change_a_row(random: Random, version: int) -> None:
     """H15, H17, H23, H24, H47: others append, delete, rewrite, convert, upgrade and roll back before, during and

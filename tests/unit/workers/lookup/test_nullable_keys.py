@@ -13,7 +13,7 @@ from uuid import UUID as Uuid
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frazil.model.arrow import value_type
@@ -69,6 +69,7 @@ def canonical(value: Any) -> Any:
     return value
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(tables())
 def test_keys_are_equal_exactly_if_all_their_values_are(table: tuple[list[Type], list[tuple[Any, ...]]]) -> None:
     """NULL equals NULL and nothing else, not even 0 or the empty text; NaN equals NaN; 0.0 is not -0.0."""
@@ -97,6 +98,12 @@ def _decimals(precision: int) -> pa.Array:
 def test_a_key_outlives_a_change_of_its_type(type_: Type, older: pa.Array, newer: pa.Array) -> None:
     field = Field(1, "c", type_)
     assert nullable_keys([field], [older]).equals(nullable_keys([field], [newer]))
+
+
+def test_every_nan_is_the_same() -> None:
+    odd = struct.unpack("<d", bytes.fromhex("0100000000 00f8ff".replace(" ", "")))[0]
+    assert math.isnan(odd)
+    assert len(set(encoded([DOUBLE], [(math.nan,), (odd,)]))) == 1
 
 
 def test_keys_of_two_places_are_never_equal() -> None:
