@@ -282,8 +282,10 @@ class Cursor:
     def _count(self, written: WrittenWindow, concerned: Sequence[Targets]) -> None:
         for targets in concerned:
             mirror = targets[-1]
-            mirror.dropped += (dropped := sum(report.dropped for report in written.found(mirror.index)))
+            found = written.found(mirror.index)
+            mirror.dropped += (dropped := sum(report.dropped for report in found))
             self._parts.metrics.changes_dropped(mirror.name, dropped)
+            self._parts.metrics.values_left_out(mirror.name, sum(sum(report.left_out.values()) for report in found))
             quarantine = next((table for table in targets if table.role is Role.QUARANTINE), None)
             captured = written.captured(mirror.index)
             if quarantine is not None and self._capturing is not None and captured:

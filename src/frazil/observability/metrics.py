@@ -86,6 +86,12 @@ DROPPED = MetricSpec(
     ("table",),
     "Changes at or below the published position: duplicates of an at-least-once feed, or too late.",
 )
+LEFT_OUT = MetricSpec(
+    "frazil_left_out_values_total",
+    "counter",
+    ("table",),
+    "Values of fields that an explicit mapping does not name; the log tells each field once.",
+)
 QUARANTINED = MetricSpec(
     "frazil_quarantined_rows", "gauge", ("table",), "Changes of a table that are in its quarantine."
 )
@@ -132,6 +138,7 @@ METRICS = (
     LAG,
     ROWS,
     DROPPED,
+    LEFT_OUT,
     QUARANTINED,
     PUBLISHED,
     STATE,
@@ -163,6 +170,7 @@ class Metrics:
         self._lag = self._gauge(LAG)
         self._rows = self._counter(ROWS)
         self._dropped = self._counter(DROPPED)
+        self._left_out = self._counter(LEFT_OUT)
         self._quarantined = self._gauge(QUARANTINED)
         self._published = self._counter(PUBLISHED)
         self._state = self._gauge(STATE)
@@ -205,6 +213,9 @@ class Metrics:
 
     def changes_dropped(self, table: str, changes: int) -> None:
         self._dropped.labels(table).inc(changes)
+
+    def values_left_out(self, table: str, values: int) -> None:
+        self._left_out.labels(table).inc(values)
 
     def quarantined(self, table: str, rows: int) -> None:
         self._quarantined.labels(table).set(rows)

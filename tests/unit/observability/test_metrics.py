@@ -40,6 +40,7 @@ def everything_happened() -> Metrics:
     metrics.rows_published("s.t", "upsert", 7)
     metrics.rows_published("s.t", "delete", 2)
     metrics.changes_dropped("s.t", 3)
+    metrics.values_left_out("s.t", 4)
     metrics.quarantined("s.t", 2)
     metrics.resolved_at("s.t", NOON)
     metrics.table_is("s.t", TableState.STEADY_STATE)
