@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,6 +56,16 @@ def test_after_the_grace_period_nothing_is_left_but_what_is_needed(stage: Stage)
     assert {path for path in stage.on_disk() if not path.endswith(".metadata.json")} <= stage.needed()
     assert stage.needed() <= stage.on_disk()
     stage.read_all()
+
+
+def test_manifests_that_newer_snapshots_share_stay(stage: Stage) -> None:
+    """Of plain appends nothing is free but the lists of manifests."""
+    made = [stage.epoch({n: "a"}) for n in range(4)]
+    before = stage.needed()
+    stage.expire(max_snapshots=1)
+    assert stage.left() == {made[-1]}
+    assert len(stage.queued()) == 3
+    assert stage.queued() == {path for path in before if Path(path).name.startswith("snap-")} - stage.needed()
 
 
 def test_expiring_twice_finds_nothing_more(stage: Stage) -> None:

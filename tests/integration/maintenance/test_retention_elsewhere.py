@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 from retention_builders import DAY, GRACE, Stage
 
 from frazil.lake.catalogs import CatalogSettings, CatalogType, open_catalog
+from frazil.lake.expiry import SnapshotLake
 from frazil.lake.session import open_session
 from frazil.model.commit import Accepted, Conflicted
 from frazil.model.names import TableName, maintenance_folder
@@ -84,6 +86,29 @@ def test_an_expiry_on_an_older_head_does_not_land(stage: Stage) -> None:
     again = stage.snapshots.snapshots(stage.name)
     assert isinstance(stage.snapshots.expire(stage.name, again, Expiry(removed=frozenset([first]))), Accepted)
     assert first not in stage.left()
+    stage.read_all()
+
+
+class Interrupted(SnapshotLake):
+    """Somebody commits after everything was staged, right before it is sent."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.catalog)
+        self._stage = stage
+
+    def _remove(self, transaction: Any, snapshot_ids: frozenset[int]) -> None:
+        super()._remove(transaction, snapshot_ids)
+        self._stage.epoch({99: "meanwhile"})
+
+
+def test_an_expiry_that_is_overtaken_at_the_last_moment_does_not_land(stage: Stage) -> None:
+    """H47"""
+    first = stage.epoch({1: "a"})
+    stage.epoch({2: "b"})
+    lake = Interrupted(stage)
+    answer = lake.expire(stage.name, lake.snapshots(stage.name), Expiry(removed=frozenset([first])))
+    assert isinstance(answer, Conflicted)
+    assert first in stage.left()
     stage.read_all()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.maintenance.compact import CompactPlan, CompactSettings, plan_compaction, settle
@@ -157,6 +157,7 @@ def test_small_files_of_a_stream_are_rewritten_a_logarithmic_number_of_times() -
     assert written <= 500 * MB * 9
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(
