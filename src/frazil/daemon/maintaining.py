@@ -2,6 +2,7 @@
 
     convert   equality deletes become vectors          a compaction needs that, and so do readers that know vectors only
     compact   small files become larger ones
+    manifests small lists of files become larger ones
     expire    snapshots go, their files are queued
     sweep     files that no commit took are queued
     delete    what was queued for long enough goes     once, after all tables
@@ -27,6 +28,7 @@ from frazil.daemon.results import MaintenanceStep
 from frazil.errors import FrazilError
 from frazil.lake.deletions import IcebergDeletionQueue
 from frazil.lake.expiry import SnapshotLake
+from frazil.lake.manifests import ManifestLake
 from frazil.lake.table_files import TableFiles
 from frazil.maintenance.compact import CompactSettings
 from frazil.maintenance.compact_run import Compact
@@ -34,6 +36,7 @@ from frazil.maintenance.convert import ConvertSettings
 from frazil.maintenance.convert_run import Convert
 from frazil.maintenance.deletion_queue import DeletionWorker, QueueSettings
 from frazil.maintenance.expire import Expire, ExpireSettings, Keep, Period
+from frazil.maintenance.manifests import MergeManifests
 from frazil.maintenance.orphans import Sweep
 from frazil.model.names import TableName
 from frazil.observability.logs import Log
@@ -105,7 +108,13 @@ class _Bench:
         self._place = place
         self._spark = spark
         self._clock = clock
-        self.actions = {"convert": self.convert, "compact": self.compact, "expire": self.expire, "sweep": self.sweep}
+        self.actions = {
+            "convert": self.convert,
+            "compact": self.compact,
+            "manifests": self.merge_manifests,
+            "expire": self.expire,
+            "sweep": self.sweep,
+        }
 
     def convert(self, table: TableName, dry: bool) -> _Found | None:
         made = Convert(self._place.lake, SparkConverting(self._spark, self._clock), self._clock, self._parquet)
@@ -127,6 +136,13 @@ class _Bench:
         )
         head = self._place.lake.head(table)
         plan = made.plan(table, head, self._place.lake.live(table, head), settings)
+        if plan is None:
+            return None
+        return _Found(plan.reason, plan.counts if dry else _counts(made.perform(plan)))
+
+    def merge_manifests(self, table: TableName, dry: bool) -> _Found | None:
+        made = MergeManifests(ManifestLake(self._place.catalog), self._clock)
+        plan = made.plan(table, self._place.lake.head(table))
         if plan is None:
             return None
         return _Found(plan.reason, plan.counts if dry else _counts(made.perform(plan)))

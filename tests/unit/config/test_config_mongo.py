@@ -64,7 +64,6 @@ def test_an_explicit_mapping_names_columns_after_their_paths() -> None:
     [
         (["orders"], {}, "tables[0].source: name the collection with its database"),
         ([{"source": "a.b", "key": ["x"]}], {}, "tables[0].key: the key of a collection is its _id"),
-        ([{"source": "a.b", "changelog": True}], {}, "tables[0].changelog: "),
         ([{"source": "a.b", "mapping": {"mode": "explicit"}}], {}, "tables[0].mapping.fields: explicit needs fields"),
         (["a.b"], {"uri": "postgresql://x"}, "source.uri: must be a URI mongodb://"),
         (["a.b"], {"max_record": 5}, "source.max_record: unknown key; did you mean 'max_records'?"),
