@@ -141,7 +141,9 @@ class Tab:
     def _next(self) -> dict[str, Any]:
         deadline = time.monotonic() + _PATIENCE
         while b"\0" not in self._rest:
-            ready, _, _ = select.select([self._from], [], [], max(0.0, deadline - time.monotonic()))
+            waiting = select.poll()  # unlike select, also where a long test run has thousands of files open
+            waiting.register(self._from, select.POLLIN)
+            ready = waiting.poll(max(0.0, deadline - time.monotonic()) * 1000)
             chunk = os.read(self._from, 1 << 16) if ready else b""
             if not chunk:
                 raise RuntimeError("Chromium does not answer" if not ready else "Chromium has ended")
