@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mongo_sources import MakeSource, follow, sources, walk, walk_on
+from mongo_sources import MakeSource, follow, walk, walk_on
 from pymongo import MongoClient
 from pymongo.database import Database
 from servers.certificates import loopback_tls
@@ -20,12 +19,6 @@ from frazil.sources.mongodb.ids import id_text
 pytestmark = [pytest.mark.servers]
 
 Documents = Database[dict[str, Any]]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[MakeSource]:
-    with sources(tmp_path / "spool") as made:
-        yield made
 
 
 def test_a_server_that_stands_alone_is_refused_with_what_to_do(make: MakeSource) -> None:

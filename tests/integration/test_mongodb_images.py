@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import bson
 import numpy as np
 import pytest
 from bson import MaxKey, ObjectId
-from mongo_sources import MakeSource, sources, walk, walk_on
+from mongo_sources import MakeSource, walk, walk_on
 from pymongo.database import Database
 from servers.mongod import Mongod
 
@@ -27,12 +25,6 @@ from frazil.sources.mongodb.mapping import MappedField
 pytestmark = [pytest.mark.servers]
 
 Documents = Database[dict[str, Any]]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[MakeSource]:
-    with sources(tmp_path / "spool") as made:
-        yield made
 
 
 def test_post_images_show_each_document_as_it_was_then(mongodb: Mongod, database: Documents, make: MakeSource) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from mongo_sources import MakeSource, follow, sources
+from mongo_sources import MakeSource, follow
 from pymongo import MongoClient
 from pymongo.database import Database
 from servers.mongod import Mongod, mongod_server
@@ -22,12 +20,6 @@ from frazil.sources.mongodb.watching import Watching
 pytestmark = [pytest.mark.servers]
 
 Documents = Database[dict[str, Any]]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[MakeSource]:
-    with sources(tmp_path / "spool") as made:
-        yield made
 
 
 @pytest.mark.parametrize("ending", ["drop", "rename", "rename to"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import bson
 import pyarrow as pa
 import pytest
 from bson import Binary, Decimal128, Int64, MaxKey, MinKey, ObjectId, Timestamp
-from mongo_sources import MakeSource, changes, follow, sources, walk, walk_on
+from mongo_sources import MakeSource, changes, follow, walk, walk_on
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 from servers.mongod import Mongod
@@ -35,12 +34,6 @@ MIXED: list[Any] = [
     *("", "a", "z" * 50, {}, {"a": 1}, {"a": "x"}, b"", b"x", Binary(b"y", 5), UUID(int=3), ObjectId(), ObjectId()),
     *(False, True, datetime(1950, 1, 1, tzinfo=UTC), datetime(2020, 1, 1, tzinfo=UTC), Timestamp(5, 6), MaxKey()),
 ]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[MakeSource]:
-    with sources(tmp_path / "spool") as made:
-        yield made
 
 
 @pytest.fixture

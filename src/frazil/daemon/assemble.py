@@ -38,7 +38,7 @@ from frazil.daemon.places import (
 )
 from frazil.daemon.quarantine import SparkQuarantined
 from frazil.daemon.resyncing import BranchLocators, RoutedBranches
-from frazil.daemon.shaping import Shaper, ShapingSource
+from frazil.daemon.shaping import ShapingSource
 from frazil.daemon.sinkless import SinklessFeed
 from frazil.daemon.windows import Executors
 from frazil.errors import ConfigError
@@ -112,7 +112,6 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
         lake=lake,
         tables=RoutedTables(places.of),
         arbiter=IcebergArbiter(default.catalog, clock),
-        shaper=Shaper(source),
         executors=Executors(
             write=partial(run_write_job, session, position_of=_position_of(config)),
             cores=session.sparkContext.defaultParallelism,

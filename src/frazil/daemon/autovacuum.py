@@ -11,7 +11,7 @@ look. What goes wrong is logged and tried again the next time: maintenance never
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
 from threading import Event, Thread
@@ -90,28 +90,29 @@ class Autovacuum:
         while not self._clock.wait(self._settings.naptime, self._stop):
             if is_quiet(self._clock.now(), self._settings.quiet):
                 continue
-            for table in self._tables():
-                reason = due(self._activity(table), self._settings)
-                if reason is not None and not self._stop.is_set():
-                    self._maintain(table, reason)
+            reasons = {table.target: due(self._activity(table), self._settings) for table in self._tables()}
+            found = {target: reason for target, reason in reasons.items() if reason is not None}
+            if found:
+                self._maintain(found)
 
     def _activity(self, table: RunningTable) -> Activity:
         commits, at = self._last.get(table.target, (0, self._began))
-        done = table.done_through
-        moment = None if done is None else done.source_time
         return Activity(
             commits=table.epochs - commits,
             delete_files=0 if table.files is None else table.files[1],
             seconds=self._clock.monotonic() - at,
             state=table.state,
-            lag=None if moment is None else max(0.0, (self._clock.now() - moment).total_seconds()),
+            lag=table.lag(self._clock.now()),
         )
 
-    def _maintain(self, table: RunningTable, reason: str) -> None:
-        self._last[table.target] = table.epochs, self._clock.monotonic()
+    def _maintain(self, found: Mapping[TableName, str]) -> None:
+        epochs = {table.target: table.epochs for table in self._tables()}
+        self._last |= {target: (epochs.get(target, 0), self._clock.monotonic()) for target in found}
+        _log.info("maintaining", **{target.text: reason for target, reason in found.items()})
         try:
-            for step in self._maintenance.run([table.target], dry=False):
-                facts = {"table": step.table, "action": step.action, "after": reason, **step.counts}
-                _log.info("maintained", **facts, seconds=step.seconds)
+            for step in self._maintenance.run(list(found), dry=False):
+                _log.info("maintained", table=step.table, action=step.action, **step.counts, seconds=step.seconds)
+                if self._stop.is_set():
+                    return
         except Exception as error:  # whatever it met, the stream goes on
-            _log.warning("maintenance failed", table=table.name, reason=f"{type(error).__name__}: {error}")
+            _log.warning("maintenance failed", reason=f"{type(error).__name__}: {error}")

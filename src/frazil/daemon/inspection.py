@@ -29,7 +29,7 @@ from frazil.daemon.results import (
     TableAction,
     TableStatus,
 )
-from frazil.daemon.shaping import known_by
+from frazil.daemon.shaping import Shaper, known_by
 from frazil.daemon.tables import companion
 from frazil.lake.history import as_of, published, retained
 from frazil.lake.schemas import target_columns
@@ -148,7 +148,7 @@ def check(parts: Parts, catalogs: Sequence[CheckedCatalog], feed: str) -> CheckR
         tables=tuple(table for table, _ in checked) + tuple(_missing(parts, routes)),
         catalogs=tuple(catalogs),
         feed=feed,
-        pin_yaml=parts.shaper.pins(known),
+        pin_yaml=Shaper(parts.source).pins(known),
     )
 
 
@@ -290,7 +290,7 @@ def _checked(parts: Parts, taken: Route) -> tuple[CheckedTable, TableShape | Non
     target = taken.target
     exists = parts.tables.exists(target)
     loaded = parts.tables.load(target) if exists else None
-    shape = parts.shaper.preview(taken, loaded)
+    shape = Shaper(parts.source).preview(taken, loaded)
     notes: list[str] = []
     if shape is None:
         told = "nothing tells its columns and key yet: pin them with `columns:` and `key:`, or wait for its first rows"

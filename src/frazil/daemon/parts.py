@@ -12,7 +12,7 @@ from frazil.coordinator.publisher import Observer
 from frazil.coordinator.resyncer import ResyncLake
 from frazil.daemon.capturing import ReadsKeys
 from frazil.daemon.checkpointing import RecordsCheckpoints
-from frazil.daemon.shaping import Shaper, ShapingSource
+from frazil.daemon.shaping import ShapingSource
 from frazil.daemon.tables import KeepsTables
 from frazil.daemon.windows import Executors
 from frazil.model.names import JobId, TableName
@@ -61,7 +61,6 @@ class Parts:
     lake: TransactionalLake
     tables: KeepsTables
     arbiter: Arbiter
-    shaper: Shaper
     executors: Executors
     observer: Observer
     metrics: Metrics

@@ -33,7 +33,7 @@ from frazil.daemon.capturing import Order
 from frazil.daemon.parts import Parts
 from frazil.daemon.quarantine import Quarantined, shown
 from frazil.daemon.results import ReplayReport
-from frazil.daemon.shaping import known_by
+from frazil.daemon.shaping import Shaper, known_by
 from frazil.daemon.tables import Origin, RunningTable, roles_of
 from frazil.lake.settling import settle
 from frazil.lake.tables import LoadedTable
@@ -135,7 +135,7 @@ class Replay:
     def _roads(self) -> tuple[Reader, Decoder]:
         """Today's shape, and the tables evolved to it, as the pipeline would do before its next window."""
         parts, loaded = self._parts, self._parts.tables.load(self._mirror.target)
-        shape = parts.shaper.preview(self._origin.route, loaded)
+        shape = Shaper(parts.source).preview(self._origin.route, loaded)
         if shape is None:
             raise errors.ConfigError(
                 f"{self._mirror.name}: nothing tells its columns and key",
@@ -149,7 +149,7 @@ class Replay:
         for target in self._targets:
             target.loaded = parts.tables.ensure(target.target, shape, target.options)
         self._quarantine.loaded = parts.tables.load(self._quarantine.target)
-        return parts.shaper.roads([self._mirror])
+        return Shaper(parts.source).roads([self._mirror])
 
     def _refused(
         self,

@@ -284,7 +284,6 @@ def check_rescans(assembly: Assembly, table: str) -> None:
 
 def _table_progress(table: RunningTable, now: datetime) -> TableProgress:
     done, trouble = table.done_through, table.trouble
-    moment = None if done is None else done.source_time
     data_files, delete_files = (None, None) if table.files is None else table.files
     return TableProgress(
         table.name,
@@ -292,7 +291,7 @@ def _table_progress(table: RunningTable, now: datetime) -> TableProgress:
         None if done is None else done.text,
         table.epochs,
         table.rows,
-        None if moment is None else max(0.0, (now - moment).total_seconds()),
+        table.lag(now),
         source=table.source,
         deletes=table.deletes,
         snapshot_id=table.snapshot_id,

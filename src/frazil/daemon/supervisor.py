@@ -20,6 +20,7 @@ from frazil import errors
 from frazil.config.model import OnError
 from frazil.coordinator.admission import Coordinator
 from frazil.coordinator.fence import take_fence
+from frazil.coordinator.recovery import Start, start
 from frazil.daemon.agreeing import Agreement
 from frazil.daemon.capturing import Capturing
 from frazil.daemon.checkpointing import Checkpointing
@@ -199,19 +200,24 @@ class Supervisor:
         source = self._parts.source
         if not source.rescans:
             return Standing(Road.STEADY)
+        target, resync = self._roster.mirror(name).target, self._parts.resync
+        if resync is None:
+            raise AssertionError("a source that can be read anew has somewhere to load tables anew")
         try:
-            self._roster.read_ledgers(self._fenced, [name])
-            mirror, resync = self._roster.mirror(name), self._parts.resync
-            if mirror.loaded is not None and resync is not None:
-                heads = resync.lake.heads(mirror.target)
-                if self._config.job.resync_property in heads.main.properties:
-                    return Standing(Road.RESYNC, anew=True)
-                if is_under_way(heads, mirror.target, self._fenced):
-                    return Standing(Road.RESYNC)
+            if not self._parts.tables.exists(target):
+                return Standing(Road.LOAD)
+            heads = resync.lake.heads(target)
+            if self._config.job.resync_property in heads.main.properties:
+                return Standing(Road.RESYNC, anew=True)
+            if is_under_way(heads, target, self._fenced):
+                return Standing(Road.RESYNC)
         except errors.FrazilError as error:
             return self._after_failure(Standing(Road.STEADY), error, alone=True)
-        frontier = mirror.progress.published
-        return Standing(Road.STEADY if source.is_loaded(frontier) else Road.LOAD)
+        match start(heads.main, target, self._fenced):
+            case Start(frontier):
+                return Standing(Road.STEADY if source.is_loaded(frontier) else Road.LOAD)
+            case errors.Terminal() as trouble:
+                return self._after_failure(Standing(Road.STEADY), trouble, alone=True)
 
     @property
     def _fenced(self) -> Coordinator:

@@ -188,6 +188,11 @@ class RunningTable:
             return self.progress.read
         return None if self.progress.published is None else self.progress.published.position
 
+    def lag(self, now: datetime) -> float | None:
+        """Seconds by the source's clock; None if nothing is published, or positions tell no time."""
+        moment = None if self.done_through is None else self.done_through.source_time
+        return None if moment is None else max(0.0, (now - moment).total_seconds())
+
 
 def companion(target: TableName, role: Role) -> TableName:
     """`shop.orders` and `shop.orders__changelog`."""

@@ -50,12 +50,6 @@ _SHAPE = system_shape(
     },
     key=("pipeline", "sync_id"),
 )
-# One snapshot an epoch: without bounds the table's metadata would outgrow its rows within hours.
-_PROPERTIES = {
-    "history.expire.max-snapshot-age-ms": "600000",
-    "history.expire.min-snapshots-to-keep": "10",
-    "write.metadata.previous-versions-max": "20",
-}
 _log = logging.getLogger("frazil.checkpoints")
 
 
@@ -66,9 +60,8 @@ class Checkpoints:
         """Old snapshots go with every so many records."""
         self._catalog = catalog
         self._clock = clock
-        self._table = SystemTable(catalog, NAME, _SHAPE, clock, partition_by="pipeline", properties=_PROPERTIES)
+        self._table = SystemTable(catalog, NAME, _SHAPE, clock, partition_by="pipeline", short_history=True)
         self._tidy_every = tidy_every
-        self._recorded = 0
 
     def record(self, job: JobId, rows: Sequence[Checkpoint]) -> bool:
         """These rows, in one commit, instead of all that the pipeline had before. Whether they are recorded: False,
@@ -81,7 +74,7 @@ class Checkpoints:
         except FrazilError as error:
             problem = str(error)
         if problem is None:
-            self._tidy()
+            self._table.tidy(self._tidy_every)
         else:
             _log.warning("the checkpoints of pipeline %s were not recorded: %s", job, problem)
         return problem is None
@@ -100,7 +93,7 @@ class Checkpoints:
         summary = {"frazil.operation": "checkpoint", "frazil.pipeline": job.text}
         last = ""
         for _ in range(_ATTEMPTS):
-            answer = self._table.replace(self._table.head(), job.text, values, summary)
+            answer = self._table.exchange(self._table.head(), job.text, {job.text: values}, summary)
             match answer:
                 case Accepted():
                     return None
@@ -109,15 +102,6 @@ class Checkpoints:
                 case _:
                     last = answer.reason
         return f"{_ATTEMPTS} attempts failed, the last one with: {last}"
-
-    def _tidy(self) -> None:
-        """The file that a record replaced is still read by older snapshots: it goes with them."""
-        self._recorded += 1
-        if self._recorded % self._tidy_every == 0:
-            try:
-                self._table.expire_snapshots()
-            except FrazilError as error:
-                _log.warning("old checkpoints were not removed: %s", error)
 
     def _row(self, job: JobId, row: Checkpoint) -> dict[str, object]:
         return {

@@ -31,7 +31,7 @@ from frazil.model.compaction import RewrittenTable
 from frazil.model.conversion import ConvertedTable
 from frazil.model.files import Kind
 from frazil.model.ledger import TableHead
-from frazil.model.live import LiveFile, LiveFiles
+from frazil.model.live import LiveDelete, LiveFile, LiveFiles
 from frazil.model.names import TableName
 
 
@@ -85,7 +85,8 @@ class IcebergLake:
 
     def repair(self, table: TableName, head: TableHead, plan: RepairPlan) -> CommitAnswer:
         """As `commit`, for a snapshot that is no epoch."""
-        return publish(self._catalog, base_of(table, head, MAIN), repair_of(plan))
+        kept = _dropped_too_soon(plan, self.live(table, head)) if plan.removed_data else ()
+        return publish(self._catalog, base_of(table, head, MAIN), repair_of(plan, kept))
 
     def clear(self, table: TableName, head: TableHead, branch: str, plan: ClearPlan) -> CommitAnswer:
         """Deletes every row on the branch, which begins at main if it is not there yet. Lands if neither of the two has
@@ -132,13 +133,30 @@ def base_of(table: TableName, head: TableHead, branch: str | None = None) -> Bas
     return head.base
 
 
-def repair_of(plan: RepairPlan) -> Publication:
-    """What a repair means for the table. Pure."""
+def _dropped_too_soon(plan: RepairPlan, live: LiveFiles) -> list[LiveDelete]:
+    """Equality deletes that iceberg-java takes for done once the rewritten files are gone: it compares them with the
+    files that stay, and not with those that come, which may be as old as the ones they stand for (H15)."""
+    gone = {file.path for file in plan.removed_data}
+    oldest = min((file.sequence_number for file in live.files if file.path not in gone), default=None)
+    return [
+        one
+        for one in live.deletes
+        if one.kind is Kind.EQUALITY_DELETE
+        and one not in plan.removed_deletes
+        and plan.keeps_sequence is not None
+        and plan.keeps_sequence < one.sequence_number
+        and (oldest is None or one.sequence_number < oldest)
+    ]
+
+
+def repair_of(plan: RepairPlan, kept: Sequence[LiveDelete] = ()) -> Publication:
+    """What a repair means for the table. `kept` deletes must be there afterwards as they are now. Pure."""
     return Publication(
         data_files=[file.manifest_json() for file in plan.files if file.kind is Kind.DATA],
         delete_files=[file.manifest_json() for file in plan.files if file.kind.deletes],
         removed_deletes=[delete.entry for delete in plan.removed_deletes],
         removed_data=[_entry_of(file) for file in plan.removed_data],
+        kept_deletes=[(delete.entry, delete.sequence_number) for delete in kept],
         data_sequence=plan.keeps_sequence,
         must_exist=plan.must_exist,
         summary=plan.summary,

@@ -21,8 +21,8 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from frazil.clock import Clock
-from frazil.errors import CatalogRefused, CatalogUnavailable, FrazilError
-from frazil.lake.catalogs import Catalog, catalog_error
+from frazil.errors import CatalogRefused, CatalogUnavailable
+from frazil.lake.catalogs import Catalog, CatalogType, catalog_error
 from frazil.lake.expiry import parse_snapshots
 from frazil.lake.failures import JAVA_ERRORS
 from frazil.lake.heads import read_metadata
@@ -54,11 +54,6 @@ _SHAPE = system_shape(
     },
     key=("batch", "path"),
 )
-_PROPERTIES = {
-    "history.expire.max-snapshot-age-ms": "600000",
-    "history.expire.min-snapshots-to-keep": "10",
-    "write.metadata.previous-versions-max": "20",
-}
 _log = logging.getLogger("frazil.maintenance")
 
 
@@ -69,9 +64,8 @@ class IcebergDeletionQueue:
         self._catalog = catalog
         self._clock = clock
         self._batch_files = batch_files
-        self._table = SystemTable(catalog, NAME, _SHAPE, clock, partition_by="batch", properties=_PROPERTIES)
+        self._table = SystemTable(catalog, NAME, _SHAPE, clock, partition_by="batch", short_history=True)
         self._live = LiveReader(catalog)
-        self._commits = 0
 
     @property
     def name(self) -> TableName:
@@ -135,20 +129,12 @@ class IcebergDeletionQueue:
                 f"cannot write to {self._table.name}: {_ATTEMPTS} attempts failed, the last one with: {last}",
                 hint="others write to it all the time, or the catalog is in trouble: it is tried again later",
             )
-        self._tidy()
+        self._table.tidy(TIDY_EVERY)
         return True
 
     def _names(self, head: TableHead) -> set[str]:
         """Of the batches that are there."""
         return {str(file.partition[0]) for file in self._live.live(self._table.name, head, ()).files if file.partition}
-
-    def _tidy(self) -> None:
-        self._commits += 1
-        if self._commits % TIDY_EVERY == 0:
-            try:
-                self._table.expire_snapshots()
-            except FrazilError as error:
-                _log.warning("old snapshots of the deletion queue were not removed: %s", error)
 
     def drop(self, table: TableName) -> bool:
         """Takes the table out of the catalog. Its files go by way of the queue, unless it says that they are not its
@@ -157,6 +143,8 @@ class IcebergDeletionQueue:
         tables = Tables(self._catalog)
         if not tables.exists(table):
             return False
+        if self._catalog.settings.type is CatalogType.HADOOP:
+            return tables.drop(table)
         base, _ = read_metadata(self._catalog, table)
         seen = parse_snapshots(base)
         location = base.metadata.metadataFileLocation()

@@ -19,6 +19,7 @@ from frazil.lake.catalogs import Catalog
 
 _ICEBERG = "org.apache.iceberg."
 PIECE = 7_900
+_LINE_END = "\n"
 _made: dict[tuple[str, str], Any] = {}
 
 
@@ -123,3 +124,19 @@ _HANDLES = "handles"
 
 def _itself(handles: Handles) -> Handles:
     return handles
+
+
+def lines(catalog: Catalog, stream: Any) -> list[str]:
+    """A stream of texts, in one crossing; none of them may hold a line's end."""
+    joined = text(stream.collect(made_once(catalog, "joining", _joining)))
+    return joined.split(_LINE_END) if joined else []
+
+
+def _joining(handles: Handles) -> Any:
+    """A collector of lines into one text that stays in the JVM."""
+    collectors, collector = handles.kind("java.util.stream.Collectors"), handles.kind("java.util.stream.Collector")
+    sequence, function = handles.kind("java.lang.CharSequence"), handles.kind("java.util.function.Function")
+    joining = handles.call(handles.static(collectors, "joining", collector, sequence), _LINE_END)
+    keep = handles.as_function(handles.to_builder)
+    then = handles.static(collectors, "collectingAndThen", collector, collector, function)
+    return handles.call(then, joining, keep)

@@ -58,6 +58,15 @@ def hand_over(catalog: Catalog, adder: Adder, operation: Any, files: Sequence[Ma
     _mapper(catalog).readTree(json.dumps(list(files))).forEach(consumer)
 
 
+def add_deletes_again(
+    catalog: Catalog, operation: Any, deletes: Sequence[tuple[Mapping[str, Any], int]], specs: Any
+) -> None:
+    """Gives delete files that are removed in the same operation back to a RewriteFiles, with their sequence numbers.
+    Raises what Java raises."""
+    for entry, sequence_number in deletes:
+        operation.addFile(_parsed(catalog, entry, specs), sequence_number)
+
+
 def set_summary(catalog: Catalog, operation: Any, summary: Mapping[str, str]) -> None:
     handles = handles_of(catalog)
     setter = made_once(catalog, "SnapshotUpdate.set", _setter).bindTo(operation)
@@ -74,11 +83,14 @@ def java_list(catalog: Catalog, entries: Sequence[str]) -> Any:
 
 
 def _one_by_one(catalog: Catalog, adder: Adder, operation: Any, files: Sequence[Mapping[str, Any]], specs: Any) -> None:
-    tree = _mapper(catalog).readTree
-    parse = made_once(catalog, "ContentFileParser", lambda _: catalog.iceberg.ContentFileParser).fromJson
     add = getattr(operation, adder.method)
     for file in files:
-        add(parse(tree(json.dumps(file)), specs))
+        add(_parsed(catalog, file, specs))
+
+
+def _parsed(catalog: Catalog, file: Mapping[str, Any], specs: Any) -> Any:
+    parse = made_once(catalog, "ContentFileParser", lambda _: catalog.iceberg.ContentFileParser).fromJson
+    return parse(_mapper(catalog).readTree(json.dumps(file)), specs)
 
 
 def _parse_and_add(handles: Handles, adder: Adder) -> Any:

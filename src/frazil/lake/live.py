@@ -23,7 +23,7 @@ from typing import Any
 
 from frazil.lake.catalogs import Catalog, catalog_error
 from frazil.lake.failures import JAVA_ERRORS
-from frazil.lake.handles import Handles, made_once, text
+from frazil.lake.handles import Handles, lines, made_once
 from frazil.lake.heads import Base
 from frazil.lake.listing import FILE_PATH_ID, Entry, Listing, advanced, applied, changed, parse_entry, reapplied
 from frazil.model.commit import CommitPlan
@@ -36,7 +36,6 @@ ENTRIES_KEPT_MAX = 2_000_000
 _FEW = 8
 _SPARSE = 0.5
 """Of the manifests: if more than this changed, reading all of them is no more work than telling the difference."""
-_LINE_END = "\n"
 
 
 class LiveReader:
@@ -131,7 +130,7 @@ class _Manifests:
             Kind.POSITION_DELETE: snapshot.deleteManifests(self._io),
         }
         path_of = made_once(catalog, "manifest path", _manifest_path)
-        self._paths = {kind: _lines(catalog, java.stream().map(path_of)) for kind, java in self._java.items()}
+        self._paths = {kind: lines(catalog, java.stream().map(path_of)) for kind, java in self._java.items()}
         self.paths = frozenset(path for paths in self._paths.values() for path in paths)
 
     def read(self, wanted: frozenset[str], bounds_of: tuple[int, ...]) -> list[Entry]:
@@ -169,7 +168,7 @@ class _Manifests:
         pool = self._catalog.iceberg.util.ThreadPools.getWorkerPool()
         entries = self._catalog.iceberg.util.ParallelIterable(readers, pool)
         try:
-            return _lines(self._catalog, handles.stream(entries).map(handles.line(ids, specs)))
+            return lines(self._catalog, handles.stream(entries).map(handles.line(ids, specs)))
         finally:
             entries.close()
 
@@ -225,18 +224,3 @@ _STRING, _INTEGER = "java.lang.String", "java.lang.Integer"
 
 def _manifest_path(handles: Handles) -> Any:
     return handles.as_function(handles.virtual(handles.iceberg("ManifestFile"), "path", handles.kind(_STRING)))
-
-
-def _joining(handles: Handles) -> Any:
-    """A collector of lines into one text that stays in the JVM."""
-    collectors, collector = handles.kind("java.util.stream.Collectors"), handles.kind("java.util.stream.Collector")
-    sequence, function = handles.kind("java.lang.CharSequence"), handles.kind("java.util.function.Function")
-    joining = handles.call(handles.static(collectors, "joining", collector, sequence), _LINE_END)
-    keep = handles.as_function(handles.to_builder)
-    then = handles.static(collectors, "collectingAndThen", collector, collector, function)
-    return handles.call(then, joining, keep)
-
-
-def _lines(catalog: Catalog, stream: Any) -> list[str]:
-    joined = text(stream.collect(made_once(catalog, "joining", _joining)))
-    return joined.split(_LINE_END) if joined else []

@@ -34,6 +34,7 @@ from frazil.lake.handover import (
     REWRITE_REMOVE_DELETES,
     REWRITE_REMOVE_ROWS,
     Adder,
+    add_deletes_again,
     hand_over,
     java_list,
     set_summary,
@@ -56,7 +57,8 @@ class Publication:
     form of iceberg-java's ContentFileParser. `must_exist` are data files that the deletes point into. `replaced` is a
     column and a value: the files of that partition make room for these data files. `clears` if the snapshot deletes
     every row. `rewrites` if files are exchanged for others with the same rows: data files then take the place of
-    `removed_data` and get the sequence number `data_sequence`. `adopted` if main becomes the branch's new snapshot and
+    `removed_data` and get the sequence number `data_sequence`; `kept_deletes`, each with its number, would be dropped
+    with them and must not be. `adopted` if main becomes the branch's new snapshot and
     the branch is removed. `unmoved` are branches that must still be where the base has them, though the commit does not
     touch them.
     """
@@ -65,6 +67,7 @@ class Publication:
     delete_files: Sequence[Mapping[str, Any]] = ()
     removed_deletes: Sequence[Mapping[str, Any]] = ()
     removed_data: Sequence[Mapping[str, Any]] = ()
+    kept_deletes: Sequence[tuple[Mapping[str, Any], int]] = ()
     data_sequence: int | None = None
     must_exist: Sequence[str] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
@@ -204,12 +207,14 @@ def _stage(catalog: Catalog, base: Base, transaction: Any, publication: Publicat
         add_deletes, remove_deletes = REWRITE_ADD_DELETES, REWRITE_REMOVE_DELETES
     if publication.is_delta:
         _guard(catalog, base, operation, publication)
-        hand_over(catalog, remove_deletes, operation, publication.removed_deletes, specs)
+        kept = [entry for entry, _ in publication.kept_deletes]
+        hand_over(catalog, remove_deletes, operation, [*publication.removed_deletes, *kept], specs)
         hand_over(catalog, REWRITE_REMOVE_ROWS, operation, publication.removed_data, specs)
     if publication.data_sequence is not None:
         operation.dataSequenceNumber(publication.data_sequence)
     hand_over(catalog, add_rows, operation, publication.data_files, specs)
     hand_over(catalog, add_deletes, operation, publication.delete_files, specs)
+    add_deletes_again(catalog, operation, publication.kept_deletes, specs)
     set_summary(catalog, operation, publication.summary)
     operation.commit()
     staged = transaction.currentMetadata()

@@ -20,14 +20,13 @@ from typing import Any
 
 from frazil.lake.catalogs import Catalog, catalog_error
 from frazil.lake.failures import JAVA_ERRORS
-from frazil.lake.handles import Handles, handles_of, made_once, text
+from frazil.lake.handles import Handles, handles_of, lines, made_once
 from frazil.lake.handover import java_list
 from frazil.lake.heads import Base
 from frazil.model.names import TableName
 
 _SCHEME = r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?"
 _SLASHES = "/+"
-_LINE_END = "\n"
 _STATISTICS = ("statistics", "partition-statistics")
 
 
@@ -139,13 +138,15 @@ class Reach:
     def _manifests_of(self, snapshot_id: int) -> Iterator[tuple[str, Any]]:
         manifests = self._metadata.snapshot(snapshot_id).allManifests(self._io)
         path_of = made_once(self._catalog, "manifest path", _manifest_path)
-        paths = self._lines(manifests.stream().map(path_of))
+        paths = lines(self._catalog, manifests.stream().map(path_of))
         for place, path in enumerate(paths):
             yield path, self._known.get(path) or self._known.setdefault(path, manifests.get(place))
 
     def _content_of(self, manifests: Sequence[Any]) -> list[str]:
         """Paths of the live entries of these manifests."""
-        return [] if not manifests else self._each_path(manifests, lambda stream: self._lines(stream.distinct()))
+        return (
+            [] if not manifests else self._each_path(manifests, lambda stream: lines(self._catalog, stream.distinct()))
+        )
 
     def _without_content(self, keys: list[str], manifests: Iterable[Any]) -> list[str]:
         """Of these keys, those that are not among the live entries of these manifests."""
@@ -157,7 +158,7 @@ class Reach:
         remove = made_once(self._catalog, "remove path", _remove_path).bindTo(left)
         consumer = handles.as_function(remove, "java.util.function.Consumer")
         self._each_path(chosen, lambda stream: stream.forEach(consumer))
-        return self._lines(left.stream())
+        return lines(self._catalog, left.stream())
 
     def _each_path(self, manifests: Sequence[Any], use: Any) -> Any:
         """Several manifests at a time; each is closed when it is through."""
@@ -175,10 +176,6 @@ class Reach:
             return use(handles.call(made_once(self._catalog, "stream", to_stream), paths))
         finally:
             paths.close()
-
-    def _lines(self, stream: Any) -> list[str]:
-        joined = text(stream.collect(made_once(self._catalog, "joining paths", joining)))
-        return joined.split(_LINE_END) if joined else []
 
     def _error(self, error: BaseException) -> Exception:
         return catalog_error(self._catalog, error, "read the manifests of", self._table.text)
@@ -216,13 +213,3 @@ def to_stream(handles: Handles) -> Any:
     support, stream = (handles.kind(f"java.util.stream.{name}") for name in ("StreamSupport", "Stream"))
     to_stream = handles.static(support, "stream", stream, spliterator, handles.boolean)
     return handles.all.collectArguments(handles.bound(to_stream, 1, False), 0, split)
-
-
-def joining(handles: Handles) -> Any:
-    """A collector of lines into one text that stays in the JVM."""
-    collectors, collector = handles.kind("java.util.stream.Collectors"), handles.kind("java.util.stream.Collector")
-    sequence, function = handles.kind("java.lang.CharSequence"), handles.kind("java.util.function.Function")
-    joining = handles.call(handles.static(collectors, "joining", collector, sequence), _LINE_END)
-    keep = handles.as_function(handles.to_builder)
-    then = handles.static(collectors, "collectingAndThen", collector, collector, function)
-    return handles.call(then, joining, keep)

@@ -10,6 +10,7 @@ SystemTable.exchange(head, partition, ...) --> rows of several partitions come, 
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,6 +35,13 @@ from frazil.model.write import DeleteMode, TableOptions
 
 _OPTIONS = TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
 _NOTHING: Mapping[str, str] = {}
+# A commit every few seconds: without bounds the table's metadata would outgrow its rows within hours.
+_SHORT_HISTORY = {
+    "history.expire.max-snapshot-age-ms": "600000",
+    "history.expire.min-snapshots-to-keep": "10",
+    "write.metadata.previous-versions-max": "20",
+}
+_log = logging.getLogger("frazil.catalog")
 _MALFORMED = "org.apache.iceberg.exceptions.BadRequestException"
 
 
@@ -45,7 +53,8 @@ def system_shape(columns: Mapping[str, Type], key: tuple[str, ...]) -> TableShap
 
 
 class SystemTable:
-    """One of them, in one catalog. `partition_by` names a column of text whose values are replaced as a whole."""
+    """One of them, in one catalog. `partition_by` names a column of text whose values are exchanged as a whole. With
+    `short_history` only the newest state is of use to anybody: older snapshots go, see `tidy`."""
 
     def __init__(
         self,
@@ -55,7 +64,7 @@ class SystemTable:
         clock: Clock,
         *,
         partition_by: str | None = None,
-        properties: Mapping[str, str] = _NOTHING,
+        short_history: bool = False,
     ) -> None:
         self._name = name
         self._catalog = catalog
@@ -63,7 +72,8 @@ class SystemTable:
         self._clock = clock
         self._partition_by = partition_by
         partition = () if partition_by is None else (parse_partition(partition_by),)
-        self._options = replace(_OPTIONS, partition=partition, properties=properties)
+        self._options = replace(_OPTIONS, partition=partition, properties=_SHORT_HISTORY if short_history else _NOTHING)
+        self._commits = 0
 
     @property
     def name(self) -> TableName:
@@ -98,16 +108,6 @@ class SystemTable:
         )
         return publish(self._catalog, _base_of(head), publication)
 
-    def replace(
-        self, head: TableHead, value: str, rows: Sequence[Mapping[str, object]], summary: Mapping[str, str]
-    ) -> CommitAnswer:
-        """These rows instead of all whose partition has this value; the others stay. Lands and raises like `append`."""
-        if self._partition_by is None:
-            raise TypeError(f"{self._name} is not partitioned: nothing of it can be replaced")
-        files = [self._file(_base_of(head), rows, value)] if rows else []
-        publication = Publication(data_files=files, replaced=(self._partition_by, value), summary=summary)
-        return publish(self._catalog, _base_of(head), publication)
-
     def exchange(
         self,
         head: TableHead,
@@ -123,13 +123,16 @@ class SystemTable:
         replaced = None if gone is None else (self._partition_by, gone)
         return publish(self._catalog, _base_of(head), Publication(data_files=files, replaced=replaced, summary=summary))
 
-    def expire_snapshots(self) -> None:
-        """Removes those that the table's properties allow to go, with the files that nothing else refers to. Raises
-        CatalogUnavailable or CatalogRefused."""
-        try:
-            self._catalog.java.loadTable(self._catalog.identifier(self.name)).expireSnapshots().commit()
-        except JAVA_ERRORS as error:
-            raise catalog_error(self._catalog, error, "expire snapshots of the table", self.name.text) from None
+    def tidy(self, every: int) -> None:
+        """To be called after each commit: every so many of them, snapshots that the table's properties allow to go are
+        removed, with the files that nothing else refers to. Failing that, a line in the log."""
+        self._commits += 1
+        if self._commits % every == 0:
+            try:
+                self._catalog.java.loadTable(self._catalog.identifier(self.name)).expireSnapshots().commit()
+            except JAVA_ERRORS as error:
+                failure = failure_of(error, iceberg_properties(self._catalog.settings))
+                _log.warning("old snapshots of %s were not removed: %s", self._name, failure)
 
     def _file(self, base: Base, rows: Sequence[Mapping[str, object]], partition: str | None = None) -> dict[str, Any]:
         """Writes the rows, and gives their manifest entry. A table that is not cut (any more) takes no partition."""

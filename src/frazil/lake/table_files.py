@@ -21,10 +21,10 @@ from frazil.errors import CatalogRefused
 from frazil.lake.catalogs import Catalog, catalog_error, iceberg_properties
 from frazil.lake.expiry import parse_snapshots
 from frazil.lake.failures import JAVA_ERRORS, NO_JSON, NO_SUCH_TABLE, failure_of
-from frazil.lake.handles import Handles, handles_of, made_once, text
+from frazil.lake.handles import Handles, handles_of, lines, made_once
 from frazil.lake.handover import java_list
 from frazil.lake.heads import MAIN, document_of, parse_head, read_metadata
-from frazil.lake.reachable import Reach, joining, to_stream
+from frazil.lake.reachable import Reach, to_stream
 from frazil.lake.table_storage import is_local, table_location
 from frazil.lake.tables import DATA_PATH_PROPERTY, Tables
 from frazil.model.deletions import ListedFile, Standing, TablePlace
@@ -40,7 +40,6 @@ _NO_FILE = (
     "java.nio.file.NoSuchFileException",
 )
 _OWN_FOLDERS = ("shard=", "epoch=", "fence=", "replay=", "deletes", "partial", "vectors")
-_LINE_END = "\n"
 
 
 class TableFiles:
@@ -128,7 +127,7 @@ class TableFiles:
             found = io.listPrefix(folder.rstrip("/") + "/")
             infos = handles.call(made_once(self._catalog, "stream", to_stream), found).toList()
             columns = [
-                _lines(self._catalog, infos.stream().map(made_once(self._catalog, f"FileInfo.{name}", make)))
+                lines(self._catalog, infos.stream().map(made_once(self._catalog, f"FileInfo.{name}", make)))
                 for name, make in (("location", _location), ("size", _size), ("created", _created))
             ]
         except Py4JJavaError as error:
@@ -234,11 +233,6 @@ def _list_locally(folder: str) -> Sequence[ListedFile]:
                 path = folder.rstrip("/") + full[len(root) :]
                 found.append(ListedFile(path, facts.st_size, _EPOCH + timedelta(seconds=facts.st_mtime)))
     return found
-
-
-def _lines(catalog: Catalog, stream: Any) -> list[str]:
-    joined = text(stream.collect(made_once(catalog, "joining paths", joining)))
-    return joined.split(_LINE_END) if joined else []
 
 
 def _location(handles: Handles) -> Any:

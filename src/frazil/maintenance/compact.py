@@ -5,9 +5,9 @@
         --cold partitions first, up to a budget----> CompactPlan
     the head to publish on --settle--> Settled: groups as they were, groups with other deletes, groups that are gone
 
-Files that equality deletes still reach are left alone: conversion comes first. What is written keeps the sequence
-number of the head that was planned on, so every equality delete that comes later reaches it, and none from before
-does (H15). Between the plan and a later head
+Equality deletes stay as they are. Files of a partition meet only if the same ones reach all of them, and what is
+written gets a sequence number at which they reach it too, and no others do; so does every one that comes later (H15).
+A stream that adds some with every epoch is nothing to wait for. Between the plan and a later head
 
     an append                 needs nothing
     an equality delete        needs nothing: it is newer
@@ -21,7 +21,8 @@ stays out of it: a row is rewritten a logarithmic number of times before it lies
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -64,14 +65,12 @@ class CompactSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactPlan:
-    """Groups in the order in which they are worked off. `unconverted` files wait for conversion, `waiting` groups are
-    beyond the budget."""
+    """Groups in the order in which they are worked off. `waiting` groups are beyond the budget."""
 
     table: RewrittenTable
     snapshot_id: int
     groups: tuple[Group, ...]
     commit_bytes: int
-    unconverted: int = 0
     waiting: int = 0
 
     @property
@@ -81,8 +80,6 @@ class CompactPlan:
             texts.append(f"{len(self.groups) - len(texts)} more groups")
         if self.waiting:
             texts.append(f"{self.waiting} groups wait for the next run")
-        if self.unconverted:
-            texts.append(f"{self.unconverted} files wait until their equality deletes are converted")
         return "; ".join(texts)
 
     @property
@@ -91,22 +88,24 @@ class CompactPlan:
             "groups": len(self.groups),
             "data_files": sum(len(group.files) for group in self.groups),
             "bytes": sum(group.size for group in self.groups),
-            "unconverted": self.unconverted,
             "waiting": self.waiting,
         }
 
     @property
     def batches(self) -> tuple[tuple[Group, ...], ...]:
-        """What is published together: so that a long run shows progress, and loses little if it is stopped."""
+        """What is published together: so that a long run shows progress, and loses little if it is stopped. All that
+        is written in one snapshot gets one sequence number, which must be right for every group of it."""
         batches: list[list[Group]] = []
-        filled = 0
         for group in self.groups:
-            if not batches or filled + group.size > self.commit_bytes:
+            if not batches or not self._fits(batches[-1], group):
                 batches.append([])
-                filled = 0
             batches[-1].append(group)
-            filled += group.size
         return tuple(map(tuple, batches))
+
+    def _fits(self, batch: Sequence[Group], group: Group) -> bool:
+        together = (*batch, group)
+        size = sum(one.size for one in together)
+        return size <= self.commit_bytes and _sequence_until(together) >= max(one.sequence_from for one in together)
 
     def rewrite(self, groups: Sequence[Group], run: UUID, parquet: ParquetSettings | None = None) -> Rewrite:
         """What Spark is to do for these groups of the plan."""
@@ -115,9 +114,14 @@ class CompactPlan:
             snapshot_id=self.snapshot_id,
             number=run,
             folder=maintenance_folder(self.table.data_location, ACTION, run),
+            sequence_number=_sequence_until(groups),
             groups=tuple(groups),
             parquet=parquet or ParquetSettings(),
         )
+
+
+def _sequence_until(groups: Iterable[Group]) -> int:
+    return min(group.sequence_until for group in groups)
 
 
 def plan_compaction(
@@ -129,18 +133,14 @@ def plan_compaction(
         return None
     dead = _dead_shares(live)
     partitions: dict[_Partition, list[LiveFile]] = {}
-    newest: dict[_Partition, int] = {}
-    unconverted = 0
     for file in live.files:
-        place = file.spec_id, file.partition
-        newest[place] = max(newest.get(place, 0), file.sequence_number)
-        if any(delete.kind is Kind.EQUALITY_DELETE for delete in file.deletes):
-            unconverted += 1
-        elif file.format == _PARQUET and _is_candidate(file, dead, settings):
-            partitions.setdefault(place, []).append(file)
+        partitions.setdefault((file.spec_id, file.partition), []).append(file)
     found: list[tuple[int, str, Group]] = []
     for place, files in partitions.items():
-        found += [(newest[place], repr(place), group) for group in _groups(files, dead, settings)]
+        newest = max(file.sequence_number for file in files)
+        for until, alike in _reached_alike(files, table.sequence_number):
+            candidates = [_by_position(file) for file in alike if _is_candidate(file, dead, settings)]
+            found += [(newest, repr(place), group) for group in _groups(candidates, until, dead, settings)]
     # Of one partition they stay in the order of age.
     ordered = [group for _, _, group in sorted(found, key=lambda one: one[:2])]
     chosen = _within_budget(ordered, settings.budget_bytes)
@@ -151,7 +151,6 @@ def plan_compaction(
         snapshot_id=live.snapshot_id,
         groups=tuple(chosen),
         commit_bytes=settings.commit_bytes,
-        unconverted=unconverted,
         waiting=len(ordered) - len(chosen),
     )
 
@@ -169,6 +168,17 @@ def _has_variant(type_: Type) -> bool:
 
 
 # which files
+
+
+def _reached_alike(files: Iterable[LiveFile], newest: int) -> Iterator[tuple[int, list[LiveFile]]]:
+    """Files of a partition between two equality deletes, and the highest number at which no other one reaches them."""
+    deletes = {one.sequence_number for file in files for one in file.deletes if one.kind is Kind.EQUALITY_DELETE}
+    bounds = sorted(deletes)
+    spans: dict[int, list[LiveFile]] = {}
+    for file in files:
+        spans.setdefault(bisect_right(bounds, file.sequence_number), []).append(file)
+    for span, between in sorted(spans.items()):
+        yield (bounds[span] - 1 if span < len(bounds) else newest), between
 
 
 def _dead_shares(live: LiveFiles) -> dict[str, float]:
@@ -192,19 +202,19 @@ def _shared(file: LiveFile) -> Iterable[LiveDelete]:
 
 def _is_candidate(file: LiveFile, dead: Mapping[str, float], settings: CompactSettings) -> bool:
     small = file.size < settings.small_ratio * settings.target_file_bytes
-    return small or dead.get(file.path, 0.0) > settings.delete_ratio
+    return file.format == _PARQUET and (small or dead.get(file.path, 0.0) > settings.delete_ratio)
 
 
-def _groups(files: Iterable[LiveFile], dead: Mapping[str, float], settings: CompactSettings) -> list[Group]:
+def _groups(files: Iterable[LiveFile], until: int, dead: Mapping[str, float], settings: CompactSettings) -> list[Group]:
     """Neighbours in time stay together, so that bounds of columns that grow with time stay narrow."""
     target, groups = settings.target_file_bytes, list[Group]()
     waiting: list[LiveFile] = []
     filled = 0.0
 
     def close() -> None:
-        group = _worth_it(waiting, dead, settings)
-        if group is not None:
-            groups.append(group)
+        found = _worth_it(waiting, dead, settings)
+        if found is not None:
+            groups.append(_group(*found, until, dead, target))
 
     for file in sorted(files, key=lambda file: (file.sequence_number, file.path)):
         alive = _alive_bytes(file, dead)
@@ -217,18 +227,21 @@ def _groups(files: Iterable[LiveFile], dead: Mapping[str, float], settings: Comp
     return groups
 
 
-def _worth_it(files: Sequence[LiveFile], dead: Mapping[str, float], settings: CompactSettings) -> Group | None:
+def _worth_it(
+    files: Sequence[LiveFile], dead: Mapping[str, float], settings: CompactSettings
+) -> tuple[Sequence[LiveFile], str] | None:
+    """Which of the files, and why."""
     target = settings.target_file_bytes
     heavy = [file for file in files if dead.get(file.path, 0.0) > settings.delete_ratio]
     filled = sum(_alive_bytes(file, dead) for file in files)
     if len(files) > 1 and filled >= settings.small_ratio * target:
-        return _group(files, dead, target, f"together they fill {filled / target:.0%} of a file")
+        return files, f"together they fill {filled / target:.0%} of a file"
     chosen = _without_outweighing(files, {file.path for file in heavy}, dead) if settings.tiered else tuple(files)
     if heavy:
         worst = max(dead[file.path] for file in heavy)
-        return _group(chosen, dead, target, f"up to {worst:.0%} of the rows of {len(heavy)} files are deleted")
+        return chosen, f"up to {worst:.0%} of the rows of {len(heavy)} files are deleted"
     if len(chosen) >= settings.min_input_files:
-        return _group(chosen, dead, target, f"{len(chosen)} small files")
+        return chosen, f"{len(chosen)} small files"
     return None
 
 
@@ -245,10 +258,10 @@ def _without_outweighing(
     return tuple(chosen)
 
 
-def _group(files: Sequence[LiveFile], dead: Mapping[str, float], target: int, reason: str) -> Group:
+def _group(files: Sequence[LiveFile], reason: str, until: int, dead: Mapping[str, float], target: int) -> Group:
     expected = sum(_alive_bytes(file, dead) for file in files)
     count = max(1, round(expected / target))
-    return Group(tuple(files), reason, max(1, int(expected / count * _SLACK)))
+    return Group(tuple(files), reason, max(1, int(expected / count * _SLACK)), until)
 
 
 def _alive_bytes(file: LiveFile, dead: Mapping[str, float]) -> float:
@@ -340,7 +353,7 @@ def _why_not(file: LiveFile, live: Mapping[str, LiveFile], rewrite: Rewrite) -> 
     if _identity(found) != _identity(file):
         return f"{file.path} is no longer what it was"
     for delete in found.deletes:
-        if delete.kind is Kind.EQUALITY_DELETE and delete.sequence_number <= rewrite.table.sequence_number:
+        if delete.kind is Kind.EQUALITY_DELETE and delete.sequence_number <= rewrite.sequence_number:
             # It would not reach what was written; only a table that was rolled back shows such a delete again.
             return f"the older equality delete {delete.path} reaches {file.path} again"
     return None

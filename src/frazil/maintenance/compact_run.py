@@ -15,12 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
-from uuid import UUID
 
 from frazil.clock import Clock
-from frazil.errors import CatalogRefused, OutcomeUnknown, Transient
 from frazil.maintenance.compact import ACTION, CompactPlan, CompactSettings, Dropped, Settled, plan_compaction, settle
-from frazil.model.commit import Accepted, Refused, RepairPlan, Unknown
+from frazil.maintenance.landing import Attempt, land, summary_of
+from frazil.model.commit import RepairPlan
 from frazil.model.compaction import Concatenated, Group, Reprojected, Rewrite, Rewriting, RewrittenTable
 from frazil.model.files import FileClosed
 from frazil.model.ledger import TableHead
@@ -28,10 +27,6 @@ from frazil.model.live import LiveFiles
 from frazil.model.names import TableName
 from frazil.model.ports import RepairingLake
 from frazil.model.write import ParquetSettings
-
-SUMMARY_ACTION, SUMMARY_RUN = "frazil.maintenance", "frazil.maintenance-id"
-ATTEMPTS_MAX = 12
-_WAIT_FIRST, _WAIT_MAX = 0.05, 2.0
 
 
 class RewritesLake(RepairingLake, Protocol):
@@ -100,32 +95,17 @@ class Compact:
         return self._publish(rewrite, self._rewriting.concatenate(rewrite))
 
     def _publish(self, rewrite: Rewrite, results: Sequence[Concatenated]) -> Compacted:
-        table, reason = rewrite.table.name, ""
-        sent: Compacted | None = None
-        for attempt in range(ATTEMPTS_MAX):
-            self._clock.wait(_wait_before(attempt, self._clock.jitter()))
-            head = self._lake.head(table)
-            if sent is not None and (landed := _landed(head, rewrite.number)) is not None:
-                return replace(sent, snapshot_ids=(landed,))
+        table = rewrite.table.name
+
+        def attempt(head: TableHead) -> Attempt[Compacted]:
             settled, followed = self._settled(rewrite, results, head)
             done = _done(settled, followed)
             if not settled.kept:
-                return done
-            sent = done
-            answer = self._lake.repair(table, head, _repair(rewrite, settled, followed, done))
-            match answer:
-                case Accepted(snapshot_id):
-                    return replace(done, snapshot_ids=(snapshot_id,))
-                case Refused(said, hint):
-                    raise CatalogRefused(f"{table}: the compaction was refused: {said}", hint=hint, table=table.text)
-                case _:
-                    reason = answer.reason
-        error = OutcomeUnknown if isinstance(answer, Unknown) else Transient
-        raise error(
-            f"{table}: the compaction was not published after {ATTEMPTS_MAX} attempts: {reason}",
-            hint="Nothing is lost. Run it again; it first looks at what the table holds.",
-            table=table.text,
-        )
+                return Attempt(done)
+            return Attempt(done, self._lake.repair(table, head, _repair(rewrite, settled, followed, done)))
+
+        done, snapshot_id = land(table, rewrite.number, "the compaction", self._lake.head, attempt, self._clock)
+        return done if snapshot_id is None else replace(done, snapshot_ids=(snapshot_id,))
 
     def _settled(
         self, rewrite: Rewrite, results: Sequence[Concatenated], head: TableHead
@@ -158,27 +138,14 @@ def _added(settled: Settled) -> tuple[FileClosed, ...]:
 
 
 def _repair(rewrite: Rewrite, settled: Settled, followed: Reprojected, done: Compacted) -> RepairPlan:
-    summary = {
-        SUMMARY_ACTION: ACTION,
-        SUMMARY_RUN: str(rewrite.number),
-        "frazil.compacted-data-files": str(done.removed_files),
-        "frazil.reprojected-rows": str(done.reprojected_rows),
-    }
+    summary = summary_of(
+        ACTION, rewrite.number, compacted_data_files=done.removed_files, reprojected_rows=done.reprojected_rows
+    )
     return RepairPlan(
         files=(*_added(settled), *followed.files),
         summary=summary,
         removed_data=settled.inputs,
         removed_deletes=(*settled.removed, *followed.replaced),
         rewrites=True,
-        keeps_sequence=rewrite.table.sequence_number,
+        keeps_sequence=rewrite.sequence_number,
     )
-
-
-def _landed(head: TableHead, run: UUID) -> int | None:
-    """A commit without an answer may have landed after all."""
-    found = (one.snapshot_id for one in head.ancestry if one.summary.get(SUMMARY_RUN) == str(run))
-    return next(found, None)
-
-
-def _wait_before(attempt: int, jitter: float) -> float:
-    return 0.0 if attempt == 0 else min(_WAIT_MAX, _WAIT_FIRST * 2.0 ** (attempt - 1)) * (1.0 - jitter / 2)

@@ -16,7 +16,7 @@ from typing import Protocol
 from uuid import UUID
 
 from frazil.clock import Clock
-from frazil.errors import CatalogRefused, OutcomeUnknown, Transient
+from frazil.errors import Transient
 from frazil.maintenance.convert import (
     ACTION,
     ConvertPlan,
@@ -27,7 +27,8 @@ from frazil.maintenance.convert import (
     plan_conversion,
     settle,
 )
-from frazil.model.commit import Accepted, Refused, RepairPlan, Unknown
+from frazil.maintenance.landing import Attempt, land, summary_of
+from frazil.model.commit import RepairPlan
 from frazil.model.conversion import ConvertedTable, Converting, Marked, Search
 from frazil.model.files import FileClosed
 from frazil.model.ledger import TableHead
@@ -36,10 +37,7 @@ from frazil.model.names import TableName
 from frazil.model.ports import RepairingLake
 from frazil.model.write import ParquetSettings
 
-SUMMARY_ACTION, SUMMARY_RUN = "frazil.maintenance", "frazil.maintenance-id"
-ATTEMPTS_MAX = 12
 PLANS_MAX = 4
-_WAIT_FIRST, _WAIT_MAX = 0.05, 2.0
 
 
 class ConvertsLake(RepairingLake, Protocol):
@@ -105,35 +103,21 @@ class Convert:
     def _publish(
         self, plan: ConvertPlan, search: Search, marked: tuple[Marked, ...], run: UUID
     ) -> Converted | PlanAgain:
-        table, reason = plan.table.name, ""
-        sent: Converted | None = None
-        for attempt in range(ATTEMPTS_MAX):
-            self._clock.wait(_wait_before(attempt, self._clock.jitter()))
-            head = self._lake.head(table)
-            if sent is not None and (landed := _landed(head, run)) is not None:
-                return replace(sent, snapshot_id=landed)
+        table = plan.table.name
+
+        def attempt(head: TableHead) -> Attempt[Converted | PlanAgain]:
             if all(snapshot.snapshot_id != plan.snapshot_id for snapshot in head.ancestry):
-                return PlanAgain("the table was rolled back or made anew, or its snapshots expired")
+                return Attempt(PlanAgain("the table was rolled back or made anew, or its snapshots expired"))
             version = self._lake.converted_table(table, head).format_version
             decided = settle(plan, marked, self._lake.live(table, head), version)
             if isinstance(decided, PlanAgain):
-                return decided
+                return Attempt(decided)
             merged = tuple(self._converting.merged(search, one.vector, one.file) for one in decided.merges)
-            sent = _done(plan, decided)
-            answer = self._lake.repair(table, head, _repair(sent, decided, merged, run))
-            match answer:
-                case Accepted(snapshot_id):
-                    return replace(sent, snapshot_id=snapshot_id)
-                case Refused(said, hint):
-                    raise CatalogRefused(f"{table}: the conversion was refused: {said}", hint=hint, table=table.text)
-                case _:
-                    reason = answer.reason
-        error = OutcomeUnknown if isinstance(answer, Unknown) else Transient
-        raise error(
-            f"{table}: the conversion was not published after {ATTEMPTS_MAX} attempts: {reason}",
-            hint="Nothing is lost. Run it again; it first looks at what the table holds.",
-            table=table.text,
-        )
+            done = _done(plan, decided)
+            return Attempt(done, self._lake.repair(table, head, _repair(done, decided, merged, run)))
+
+        done, snapshot_id = land(table, run, "the conversion", self._lake.head, attempt, self._clock)
+        return replace(done, snapshot_id=snapshot_id) if isinstance(done, Converted) else done
 
 
 def _done(plan: ConvertPlan, decided: Ready) -> Converted:
@@ -148,21 +132,11 @@ def _done(plan: ConvertPlan, decided: Ready) -> Converted:
 
 
 def _repair(done: Converted, decided: Ready, merged: tuple[FileClosed, ...], run: UUID) -> RepairPlan:
-    summary = {
-        SUMMARY_ACTION: ACTION,
-        SUMMARY_RUN: str(run),
-        "frazil.converted-delete-files": str(done.delete_files),
-        "frazil.dangling-delete-files": str(done.dangling_files),
-        "frazil.converted-rows": str(done.rows),
-    }
+    summary = summary_of(
+        ACTION,
+        run,
+        converted_delete_files=done.delete_files,
+        dangling_delete_files=done.dangling_files,
+        converted_rows=done.rows,
+    )
     return RepairPlan(files=(*decided.added, *merged), summary=summary, removed_deletes=decided.removed, rewrites=True)
-
-
-def _landed(head: TableHead, run: UUID) -> int | None:
-    """A commit without an answer may have landed after all."""
-    found = (one.snapshot_id for one in head.ancestry if one.summary.get(SUMMARY_RUN) == str(run))
-    return next(found, None)
-
-
-def _wait_before(attempt: int, jitter: float) -> float:
-    return 0.0 if attempt == 0 else min(_WAIT_MAX, _WAIT_FIRST * 2.0 ** (attempt - 1)) * (1.0 - jitter / 2)

@@ -13,16 +13,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from frazil.clock import Clock
-from frazil.errors import CatalogRefused, OutcomeUnknown, Transient
-from frazil.model.commit import Accepted, CommitAnswer, Refused, Unknown
+from frazil.maintenance.landing import Attempt, land, summary_of
+from frazil.model.commit import CommitAnswer
 from frazil.model.ledger import TableHead
 from frazil.model.live import LiveManifest
 from frazil.model.names import TableName
 
 ACTION = "manifests"
-SUMMARY_ACTION, SUMMARY_RUN = "frazil.maintenance", "frazil.maintenance-id"
-ATTEMPTS_MAX = 12
-_WAIT_FIRST, _WAIT_MAX = 0.05, 2.0
 
 
 class ManifestsLake(Protocol):
@@ -103,38 +100,15 @@ class MergeManifests:
     def perform(self, plan: ManifestPlan) -> Merged:
         """Raises Transient if others were faster every time, OutcomeUnknown if a commit was never confirmed, and
         CatalogRefused."""
-        table, run = plan.table, str(self._clock.new_uuid())
-        reason, answer = "", None
-        for attempt in range(ATTEMPTS_MAX):
-            self._clock.wait(_wait_before(attempt, self._clock.jitter()))
-            head = self._lake.head(table)
-            if answer is not None and (landed := _landed(head, run)) is not None:
-                return Merged(landed, len(plan.manifests))
+        table, run = plan.table, self._clock.new_uuid()
+        summary = summary_of(ACTION, run)
+
+        def attempt(head: TableHead) -> Attempt[int]:
             current = self.plan(table, head, plan.settings)
             if current is None:
-                return Merged(None)
-            plan = current
-            summary = {SUMMARY_ACTION: ACTION, SUMMARY_RUN: run}
-            answer = self._lake.merge_manifests(table, head, [one.path for one in plan.manifests], summary)
-            match answer:
-                case Accepted(snapshot_id):
-                    return Merged(snapshot_id, len(plan.manifests))
-                case Refused(said, hint):
-                    raise CatalogRefused(f"{table}: its manifests stay: {said}", hint=hint, table=table.text)
-                case _:
-                    reason = answer.reason
-        error = OutcomeUnknown if isinstance(answer, Unknown) else Transient
-        raise error(
-            f"{table}: its manifests were not put together in {ATTEMPTS_MAX} attempts: {reason}",
-            hint="Nothing is lost. Run it again.",
-            table=table.text,
-        )
+                return Attempt(0)
+            paths = [one.path for one in current.manifests]
+            return Attempt(len(paths), self._lake.merge_manifests(table, head, paths, summary))
 
-
-def _landed(head: TableHead, run: str) -> int | None:
-    found = (one.snapshot_id for one in head.ancestry if one.summary.get(SUMMARY_RUN) == run)
-    return next(found, None)
-
-
-def _wait_before(attempt: int, jitter: float) -> float:
-    return 0.0 if attempt == 0 else min(_WAIT_MAX, _WAIT_FIRST * 2.0 ** (attempt - 1)) * (1.0 - jitter / 2)
+        merged, snapshot_id = land(table, run, "the merge of its manifests", self._lake.head, attempt, self._clock)
+        return Merged(snapshot_id, merged)

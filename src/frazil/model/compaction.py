@@ -51,18 +51,27 @@ class RewrittenTable:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Files of one partition whose rows are written one after the other, into files of about `file_bytes`."""
+    """Files of one partition, with their deletes by position, whose rows are written one after the other, into files
+    of about `file_bytes`. What is written gets a sequence number from the newest of the files up to `sequence_until`:
+    of the equality deletes there are, those reach it that reach every file of the group, and no other."""
 
     files: tuple[LiveFile, ...]
     reason: str
     file_bytes: int
+    sequence_until: int
 
     def __post_init__(self) -> None:
         if len({(file.spec_id, file.partition) for file in self.files}) != 1:
             raise ValueError("a group has files, and all of one partition")
+        if self.sequence_until < self.sequence_from:
+            raise ValueError("an equality delete reaches some files of the group and not all")
         for file in self.files:
             if any(delete.kind is not Kind.POSITION_DELETE for delete in file.deletes):
-                raise ValueError(f"{file.path}: its equality deletes must be converted first")
+                raise ValueError(f"{file.path}: equality deletes stay as they are, and do not belong to a group")
+
+    @property
+    def sequence_from(self) -> int:
+        return max(file.sequence_number for file in self.files)
 
     @property
     def size(self) -> int:
@@ -72,12 +81,13 @@ class Group:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
     """One run of tasks, over files of one snapshot. Everything that is written lies below `folder`, which nobody has
-    used before. Picklable."""
+    used before, and gets `sequence_number`. Picklable."""
 
     table: RewrittenTable
     snapshot_id: int
     number: UUID
     folder: str
+    sequence_number: int
     groups: tuple[Group, ...]
     parquet: ParquetSettings = field(default_factory=ParquetSettings)
 

@@ -15,7 +15,7 @@ the driver sees messages alone.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -23,20 +23,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from frazil.clock import Clock
-from frazil.errors import FrazilError
 from frazil.model.conversion import DeleteKeys, Marked, Search, SearchedFile
 from frazil.model.files import Blob, FileClosed, Kind
 from frazil.model.live import LiveFile
 from frazil.model.names import position_delete_path, vectors_path
 from frazil.model.ports import Split
 from frazil.model.position import Hlc
-from frazil.workers.crossing import brought_home, carried
-from frazil.workers.job import fill_bins
+from frazil.workers.crossing import collected, guarded
+from frazil.workers.job import fill_bins, running_task
 from frazil.workers.lookup.deleted import DeletedRows
 from frazil.workers.lookup.nullable_keys import at_place, json_scalar, nullable_keys
 from frazil.workers.lookup.plan import VECTORS_FROM_VERSION, Deletion, deletion
@@ -51,7 +49,6 @@ FLUSH_ROWS = 1 << 22
 """Deleted rows that may wait in memory before they are written."""
 _NO_EPOCH = Hlc(0)
 _BIN_BYTES = 128 << 20
-ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class SparkConverting:
@@ -68,12 +65,12 @@ class SparkConverting:
         tasks = -(-len(search.files) // FILES_A_TASK)
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for marked in _Writer(search, _attempt()).run(batches):
+            for marked in _Writer(search, running_task()[1]).run(batches):
                 yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(marked)], pa.binary())], ["m"])
 
         found = self.matches(search).withColumn("t", F.floor(F.col("f") / FILES_A_TASK).cast("int"))
         placed = found.repartitionById(tasks, F.col("t")).select("f", "p").sortWithinPartitions("f")
-        rows = _brought_home(placed.mapInArrow(_guarded(write), "m binary").collect)
+        rows = collected(placed.mapInArrow(guarded(write), "m binary").collect)
         marked: list[Marked] = [pickle.loads(bytes(row.m)) for row in rows]
         # Vectors in the order in which they lie in their file: DuckDB 1.5.5 may take one for its neighbour otherwise.
         return tuple(sorted(marked, key=lambda one: (one.file.path, one.file.vector.offset if one.file.vector else 0)))
@@ -92,9 +89,9 @@ class SparkConverting:
                 yield from _row_keys(search, number)
 
         spark = self._spark
-        wanted = spark.range(0, len(deletes), 1, len(deletes)).mapInArrow(_guarded(delete_keys), "k binary, s long")
+        wanted = spark.range(0, len(deletes), 1, len(deletes)).mapInArrow(guarded(delete_keys), "k binary, s long")
         rows = spark.range(0, len(files), 1, len(files)).mapInArrow(
-            _guarded(row_keys), "k binary, n long, f int, p long"
+            guarded(row_keys), "k binary, n long, f int, p long"
         )
         newest = wanted.groupBy("k").agg(F.max("s").alias("s")).hint("merge")
         return rows.join(newest, "k").where(F.col("s") > F.col("n")).select("f", "p")
@@ -279,34 +276,6 @@ def _numbers(batches: Iterator[pa.RecordBatch], bins: Sequence[Sequence[int]]) -
     for batch in batches:
         for bin_ in batch.column("id").to_pylist():
             yield from bins[bin_]
-
-
-def _attempt() -> str:
-    """Spark never gives an attempt id twice in one application, and no folder is used by two."""
-    context = TaskContext.get()
-    if context is None:
-        raise AssertionError("the body of a task runs inside a Spark task")
-    return str(context.taskAttemptId())
-
-
-def _guarded(task: ArrowTask) -> ArrowTask:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from task(batches)
-        except FrazilError as error:
-            raise carried(error) from error
-
-    return run
-
-
-def _brought_home(collect: Callable[[], list[Any]]) -> list[Any]:
-    try:
-        return list(collect())
-    except Exception as error:
-        known = brought_home(str(error))
-        if known is None:
-            raise
-        raise known from error
 
 
 def _repeated(value: int, count: int, type_: pa.DataType) -> pa.Array:

@@ -14,8 +14,15 @@ from __future__ import annotations
 import base64
 import pickle
 import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ArrowTask = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 _MARKER = re.compile(r"frazil-error\[([A-Za-z0-9+/=]+)\]")
 
@@ -52,3 +59,26 @@ def brought_home(text: str) -> FrazilError | None:
         if isinstance(error, FrazilError):
             return error
     return None
+
+
+def guarded(task: ArrowTask) -> ArrowTask:
+    """A task whose errors find their way home."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from task(batches)
+        except FrazilError as error:
+            raise carried(error) from error
+
+    return run
+
+
+def collected(collect: Callable[[], list[Any]]) -> list[Any]:
+    """What a job has put out. Raises the error that one of its tasks was ended by."""
+    try:
+        return list(collect())
+    except Exception as error:
+        known = brought_home(str(error))
+        if known is None:
+            raise
+        raise known from error

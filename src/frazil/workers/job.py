@@ -31,7 +31,7 @@ from frazil.model.files import Message, Resolved
 from frazil.model.ports import Cut, Decoder, Reader, Split
 from frazil.model.position import Position
 from frazil.model.write import WriteJob
-from frazil.workers.crossing import brought_home, carried, packed
+from frazil.workers.crossing import ArrowTask, carried, collected, packed
 from frazil.workers.fold import sort_travel
 from frazil.workers.parcels import PARCEL_DDL, Groups, pack, unpack
 from frazil.workers.targets import is_log
@@ -50,7 +50,6 @@ BIN_BYTES = 128 << 20
 BINS_PER_CORE = 2
 
 Result = TypeVar("Result")
-ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def run_write_job(
@@ -86,7 +85,7 @@ def run_write_job(
                     yield error_row(split.table, split.name, packed(error))
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        shard, attempt = _who()
+        shard, attempt = running_task()
         return write_changes(batches, job, decoder, shard, attempt, epochs=epochs, position_text=position_text)
 
     def read_and_pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -115,7 +114,7 @@ def run_write_job(
             .mapInArrow(_crossing(unpack_and_write), OUTPUT_DDL)
             .collect
         )
-    messages, reports = read_output(_brought_home(collect), position_of)
+    messages, reports = read_output(collected(collect), position_of)
     _must_be_whole(messages, job.shards, epochs)
     return messages, reports
 
@@ -132,12 +131,12 @@ def run_columns_job(
         order.append(F.coalesce(is_delete, F.lit(False)).desc())
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        shard, attempt = _who()
+        shard, attempt = running_task()
         return write_columns(batches, job, changes, shard, attempt, epochs=epochs)
 
     placed = rows.repartition(job.shards, *key)
     output = (placed.sortWithinPartitions(*order) if order else placed).mapInArrow(_crossing(write), OUTPUT_DDL)
-    messages, _ = read_output(_brought_home(output.collect), _no_reports)
+    messages, _ = read_output(collected(output.collect), _no_reports)
     _must_be_whole(messages, job.shards, epochs)
     return messages
 
@@ -154,7 +153,7 @@ def run_on_executors(spark: SparkSession, function: Callable[[Split], Result], s
         except FrazilError as error:
             raise carried(error) from error
 
-    return _brought_home(spark.sparkContext.parallelize(range(len(bins)), len(bins)).mapPartitions(apply).collect)
+    return collected(spark.sparkContext.parallelize(range(len(bins)), len(bins)).mapPartitions(apply).collect)
 
 
 def fill_bins(splits: Sequence[Split], count: int) -> list[list[Split]]:
@@ -175,7 +174,7 @@ def _bin_count(spark: SparkSession, splits: Sequence[Split]) -> int:
     return min(len(splits), max(by_size, cores * BINS_PER_CORE))
 
 
-def _who() -> tuple[int, str]:
+def running_task() -> tuple[int, str]:
     """Shard and attempt of the running task; Spark never gives an attempt id twice in one application."""
     context = TaskContext.get()
     if context is None:
@@ -195,16 +194,6 @@ def _answering(output: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield output_batch(errors=[packed(error)])
     except FrazilError as error:
         raise carried(error) from error
-
-
-def _brought_home(collect: Callable[[], list[Any]]) -> list[Any]:
-    try:
-        return list(collect())
-    except Exception as error:
-        known = brought_home(str(error))
-        if known is None:
-            raise
-        raise known from error
 
 
 def _must_be_whole(messages: Sequence[Message], shards: int, epochs: Sequence[Position]) -> None:

@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
@@ -45,7 +44,7 @@ from frazil.model.names import position_delete_path, vectors_path
 from frazil.model.ports import Split
 from frazil.model.position import Hlc
 from frazil.workers.casting import cast
-from frazil.workers.job import run_on_executors
+from frazil.workers.job import run_on_executors, running_task
 from frazil.workers.lookup.aligning import aligned
 from frazil.workers.lookup.deleted import DeletedRows
 from frazil.workers.lookup.nullable_keys import json_scalar
@@ -76,7 +75,7 @@ class SparkRewriting:
         def task(split: Split) -> Concatenated:
             number = int(split.name)
             try:
-                return concatenate(light, number, _attempt())
+                return concatenate(light, number, running_task()[1])
             except BadInput as error:
                 # One damaged file must not keep all others small for ever.
                 return Concatenated(number, failure=error.message)
@@ -368,11 +367,3 @@ def _message(rewrite: Rewrite, place: _Partition, **facts: Any) -> FileClosed:
         partition=partition,
         **facts,
     )
-
-
-def _attempt() -> str:
-    """Spark never gives an attempt id twice in one application, and no folder is used by two."""
-    context = TaskContext.get()
-    if context is None:
-        raise AssertionError("the body of a task runs inside a Spark task")
-    return str(context.taskAttemptId())

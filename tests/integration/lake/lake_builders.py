@@ -9,7 +9,11 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
 
+from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog, settle
+from frazil.lake.session import open_session
 from frazil.lake.tables import LoadedTable
 from frazil.model.columns import LONG, STRING, Column, Schema, TableShape, Type
 from frazil.model.commit import CommitPlan
@@ -104,3 +108,22 @@ def arrow_schema(schema: Schema, names: tuple[str, ...]) -> pa.Schema:
             for f in schema.select(names)
         ]
     )
+
+
+def catalog_of(request: pytest.FixtureRequest) -> Catalog:
+    """The catalog of the kind that a fixture is parametrized with, under a name of the test module's own."""
+    spark: SparkSession = request.getfixturevalue("spark")
+    name = f"{request.param}_{request.module.__name__}"
+    match request.param:
+        case "builtin":
+            found: Catalog = request.getfixturevalue("catalog")
+            return found
+        case "hadoop":
+            warehouse = str(request.getfixturevalue("tmp_path_factory").mktemp("hadoop"))
+            settings = CatalogSettings(name=name, type=CatalogType.HADOOP, warehouse=warehouse)
+        case "memory":
+            settings = settle(CatalogSettings(name=name, type=CatalogType.MEMORY))
+        case _:
+            settings = CatalogSettings(name=name, type=CatalogType.REST, uri=request.getfixturevalue("rest_uri"))
+    open_session("frazil-tests", [settings], active=spark)
+    return open_catalog(spark, settings)

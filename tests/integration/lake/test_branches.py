@@ -2,126 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
-from uuid import UUID
 
 import pytest
-from lake_builders import SHOP, column, plan, shape
+from branch_builders import BRANCH, CLOCK, Place, me
+from lake_builders import SHOP, catalog_of, column, plan, shape
 from pyiceberg.catalog.sql import SqlCatalog
-from pyspark.sql import SparkSession
-from servers.faulty_proxy import Fault, FaultyProxy, faulty_proxy
 
 from frazil import errors
-from frazil.clock import SystemClock
-from frazil.coordinator.admission import Coordinator
 from frazil.coordinator.frontier import At, Fresh, read_frontier
 from frazil.coordinator.recovery import restated
-from frazil.coordinator.resync import Adopted, Behind, Loading, NotUnderWay, clear_plan, resync_stage
-from frazil.coordinator.resyncer import abandon_resync, adopt_resync, begin_resync
-from frazil.lake.branches import BranchLake
-from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog
+from frazil.coordinator.resync import Adopted, Behind, Loading, NotUnderWay, clear_plan
+from frazil.coordinator.resyncer import abandon_resync, adopt_resync
+from frazil.lake.catalogs import Catalog, CatalogType
 from frazil.lake.commits import IcebergLake
 from frazil.lake.history import as_of, published
-from frazil.lake.session import open_session
 from frazil.lake.tables import Tables
-from frazil.model.commit import Accepted, CommitAnswer, Conflicted, Refused
+from frazil.model.commit import CommitAnswer, Conflicted, Refused
 from frazil.model.epoch import Frontier
-from frazil.model.ledger import BranchedHead, Fence, LedgerEntry, TableHead
 from frazil.model.names import TableName
 from frazil.model.position import Hlc
-from frazil.model.write import DeleteMode, TableOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
-BRANCH = "frazil_shop_resync"
-KINDS = ("builtin", "hadoop", "rest")
-CLOCK = SystemClock()
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def home(
-    request: pytest.FixtureRequest, spark: SparkSession, catalog: Catalog, tmp_path_factory: pytest.TempPathFactory
-) -> Catalog:
-    match request.param:
-        case "builtin":
-            return catalog
-        case "hadoop":
-            warehouse = str(tmp_path_factory.mktemp("branches"))
-            settings = CatalogSettings(name="hadoop_branches", type=CatalogType.HADOOP, warehouse=warehouse)
-        case _:
-            uri = request.getfixturevalue("rest_uri")
-            settings = CatalogSettings(name="rest_branches", type=CatalogType.REST, uri=uri)
-    open_session("frazil-tests", [settings], active=spark)
-    return open_catalog(spark, settings)
-
-
-def me(generation: int = 1, owner: int = 1) -> Coordinator:
-    return Coordinator(
-        job=SHOP, fence=Fence(generation, UUID(int=owner)), incarnation="cluster-1", config_hash="c0ffee"
-    )
-
-
-class Place:
-    """One table, with the lake of main and the lake of its branch."""
-
-    def __init__(self, home: Catalog, name: TableName, format_version: int = 3) -> None:
-        self.home, self.name = home, name
-        self.lake = IcebergLake(home)
-        self.branch = BranchLake(self.lake, SHOP)
-        options = TableOptions(mode=DeleteMode.EQUALITY, format_version=format_version)
-        self.loaded = Tables(home).create(name, shape(), options)
-
-    def publish(self, *arguments: Any, **options: Any) -> None:
-        """An epoch on main."""
-        made = plan(self.loaded, *arguments, **options)
-        assert isinstance(self.lake.commit(self.name, self.lake.head(self.name), made), Accepted)
-
-    def load(self, *arguments: Any, **options: Any) -> LedgerEntry:
-        """An epoch on the branch."""
-        made = plan(self.loaded, *arguments, **options)
-        assert isinstance(self.branch.commit(self.name, self.branch.head(self.name), made), Accepted)
-        return self.entry
-
-    def begin(self, coordinator: Coordinator | None = None, **options: Any) -> Loading:
-        return begin_resync(self.name, self.branch, coordinator or me(), CLOCK, **options)
-
-    def adopt(self, coordinator: Coordinator | None = None) -> object:
-        return adopt_resync(self.name, self.branch, coordinator or me(), CLOCK, self.entry)
-
-    @property
-    def heads(self) -> BranchedHead:
-        return self.branch.heads(self.name)
-
-    @property
-    def entry(self) -> LedgerEntry:
-        entry = self.branch.head(self.name).newest(SHOP)
-        assert entry is not None
-        return entry
-
-    @property
-    def stage(self) -> object:
-        return resync_stage(self.heads, self.name, me())
-
-    @property
-    def refs(self) -> dict[str, int]:
-        refs = self.lake.head(self.name).base.metadata.refs()  # type: ignore[attr-defined]
-        return {name: refs[name].snapshotId() for name in refs}
-
-    def read(self, what: str = "") -> dict[int, str]:
-        rows = self.home.spark.sql(f"SELECT id, name FROM {self.home.settings.name}.{self.name.sql}{what}").collect()
-        assert len({row.id for row in rows}) == len(rows), f"a key lives twice: {rows}"
-        return {row.id: row.name for row in rows}
-
-    def on_branch(self) -> dict[int, str]:
-        return self.read(f".branch_{BRANCH}")
-
-    def insert(self, key: int, name: str = "foreign") -> None:
-        self.home.spark.sql(f"INSERT INTO {self.home.settings.name}.{self.name.sql} VALUES ({key}, '{name}')")
-
-    @property
-    def java(self) -> Any:
-        return self.home.java.loadTable(self.home.identifier(self.name))
+@pytest.fixture(scope="module", params=("builtin", "hadoop", "rest"))
+def home(request: pytest.FixtureRequest) -> Catalog:
+    return catalog_of(request)
 
 
 @pytest.fixture
@@ -411,124 +318,3 @@ def test_a_branch_of_somebody_else_is_left_alone(place: Place) -> None:
     with pytest.raises(errors.TableChanged, match="none of this pipeline"):
         place.branch.head(place.name)
     assert place.refs == refs
-
-
-# Answers that get lost on the way
-
-
-@pytest.fixture(scope="module")
-def proxy(rest_uri: str) -> Iterator[FaultyProxy]:
-    with faulty_proxy(rest_uri) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def behind_proxy(spark: SparkSession, proxy: FaultyProxy) -> Catalog:
-    settings = CatalogSettings(name="proxied_branches", type=CatalogType.REST, uri=proxy.uri)
-    open_session("frazil-tests", [settings], active=spark)
-    return open_catalog(spark, settings)
-
-
-@pytest.fixture(scope="module")
-def direct(spark: SparkSession, rest_uri: str) -> Catalog:
-    settings = CatalogSettings(name="direct_branches", type=CatalogType.REST, uri=rest_uri)
-    open_session("frazil-tests", [settings], active=spark)
-    return open_catalog(spark, settings)
-
-
-@pytest.mark.parametrize("fault", [Fault.DROP, Fault.BROKEN, Fault.CONFLICT])
-def test_what_landed_without_an_answer_is_found_and_not_sent_twice(
-    behind_proxy: Catalog, proxy: FaultyProxy, namespace: str, fault: Fault
-) -> None:
-    """H6, H43"""
-    place = Place(behind_proxy, TableName((f"lost_{namespace}",), "people"))
-    place.publish(10, {1: "Ann"})
-    sent = proxy.commits
-    proxy.fail_next(fault)
-    assert place.begin() == Loading(None, None)
-    assert proxy.commits == sent + 1
-    loaded = place.load(30, {2: "Bo"})
-    sent = proxy.commits
-    proxy.fail_next(fault)
-    assert place.adopt() == Adopted(loaded)
-    assert proxy.commits == sent + 1
-    assert place.read() == {2: "Bo"}
-    place.begin()
-    sent = proxy.commits
-    proxy.fail_next(fault)
-    abandon_resync(place.name, place.branch, me(), CLOCK)
-    assert proxy.commits == sent + 1
-    assert place.refs.keys() == {"main", "frazil_shop"}
-
-
-def test_the_server_is_told_all_that_must_not_have_moved(
-    behind_proxy: Catalog, proxy: FaultyProxy, namespace: str
-) -> None:
-    place = Place(behind_proxy, TableName((f"wire_{namespace}",), "people"))
-    place.publish(10, {1: "Ann"})
-    main = place.refs["main"]
-
-    def asserted() -> dict[str, int | None]:
-        _, body = proxy.requests[-1]
-        refs = [one for one in body["requirements"] if one["type"] == "assert-ref-snapshot-id"]
-        return {one["ref"]: one["snapshot-id"] for one in refs if one["ref"] != "frazil_shop"}
-
-    place.begin()
-    assert asserted() == {"main": main, BRANCH: None}
-    cleared = place.refs[BRANCH]
-    place.load(30, {2: "Bo"})
-    assert asserted() == {BRANCH: cleared}
-    loaded = place.refs[BRANCH]
-    place.adopt()
-    assert asserted() == {"main": main, BRANCH: loaded}
-    main = place.refs["main"]
-    place.begin()
-    cleared = place.refs[BRANCH]
-    abandon_resync(place.name, place.branch, me(), CLOCK)
-    assert asserted() == {"main": main, BRANCH: cleared}
-
-
-@pytest.mark.parametrize(
-    "who", ["somebody adds to main", "somebody rolls main back", "a newer coordinator begins anew"]
-)
-@pytest.mark.parametrize("wish", ["begin", "begin anew", "adopt", "abandon"])
-def test_whoever_comes_between_look_and_commit_is_not_overwritten(
-    behind_proxy: Catalog, proxy: FaultyProxy, direct: Catalog, namespace: str, wish: str, who: str
-) -> None:
-    """H44, H12: the others come after all that can be checked here; the server alone can tell."""
-    place = Place(behind_proxy, TableName((f"race_{namespace}",), "people"))
-    place.publish(10, {1: "Ann"})
-    first = place.refs["main"]
-    place.publish(20, lower=10)
-    if wish != "begin":
-        place.begin()
-        place.load(30, {2: "Bo"})
-    heads = place.heads
-    rival = BranchLake(IcebergLake(direct), SHOP)
-
-    def overtake() -> None:
-        table = direct.java.loadTable(direct.identifier(place.name))
-        if who == "somebody adds to main":
-            table.newAppend().commit()
-        elif who == "somebody rolls main back":
-            table.manageSnapshots().rollbackTo(first).commit()
-        else:
-            answer = rival.begin(place.name, rival.heads(place.name).main, clear_plan(me(2)))
-            assert isinstance(answer, Accepted), answer
-
-    proxy.before_next = overtake
-    match wish, heads:
-        case "begin" | "begin anew", BranchedHead(main):
-            answer = place.branch.begin(place.name, main, clear_plan(me()))
-        case "adopt", BranchedHead(_, TableHead() as branch):
-            answer = place.branch.adopt(place.name, branch, restated(place.entry, me().fence, "adopt"))
-        case "abandon", BranchedHead(_, TableHead() as branch):
-            answer = place.branch.abandon(place.name, branch)
-    assert isinstance(answer, Conflicted), answer
-    assert proxy.before_next is None, "it was sent"
-    assert place.read() == {1: "Ann"}
-    if who == "a newer coordinator begins anew":
-        assert place.branch.head(place.name).ancestry[0].summary["frazil.fence"] == me(2).fence.text
-    else:
-        assert (BRANCH in place.refs) == (wish != "begin")
-        assert len(place.heads.main.ancestry) == (3 if who == "somebody adds to main" else 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +12,10 @@ from uuid import UUID
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
-from servers.faulty_proxy import Fault, FaultyProxy, faulty_proxy
+from servers.faulty_proxy import Fault, FaultyProxy
 
 from frazil.clock import SystemClock
-from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog
+from frazil.lake.catalogs import Catalog, CatalogSettings, open_catalog
 from frazil.lake.checkpoints import Checkpoints
 from frazil.lake.session import open_session
 from frazil.lake.tables import Tables
@@ -210,19 +210,6 @@ def test_a_table_twice_in_one_record_is_refused(own: Catalog) -> None:
         Checkpoints(own, Clock()).record(SHOP, [row("shop.orders", 1), row("shop.orders", 2)])
 
 
-@pytest.fixture(scope="module")
-def proxy(rest_uri: str) -> Iterator[FaultyProxy]:
-    with faulty_proxy(rest_uri) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def behind_proxy(spark: SparkSession, proxy: FaultyProxy) -> Catalog:
-    settings = CatalogSettings(name="checkpoints_proxied", type=CatalogType.REST, uri=proxy.uri)
-    open_session("frazil-tests", [settings], active=spark)
-    return open_catalog(spark, settings)
-
-
 @pytest.mark.servers
 @pytest.mark.parametrize("fault", [Fault.DROP, Fault.BROKEN, Fault.CONFLICT])
 def test_a_record_whose_answer_is_lost_is_made_again_and_stands_once(
@@ -236,7 +223,7 @@ def test_a_record_whose_answer_is_lost_is_made_again_and_stands_once(
     assert checkpoints.record(job, [row("shop.orders", 2)])
     assert proxy.commits == sent + 2
     assert counts(behind_proxy, job) == {"shop.orders": 2}
-    own_files = behind_proxy.spark.table(f"checkpoints_proxied.{TABLE.sql}.files").where(
+    own_files = behind_proxy.spark.table(f"{behind_proxy.settings.name}.{TABLE.sql}.files").where(
         f"partition.pipeline = '{job}'"
     )
     assert own_files.count() == 1

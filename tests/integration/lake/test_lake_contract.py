@@ -9,16 +9,14 @@ from typing import TypeVar
 from uuid import UUID
 
 import pytest
-from lake_builders import FENCE, SHOP, column, plan, shape
-from pyspark.sql import SparkSession
+from lake_builders import FENCE, SHOP, catalog_of, column, plan, shape
 
 from frazil.clock import SystemClock
 from frazil.errors import BadInput, TableChanged
 from frazil.lake.arbiter import PIPELINES, IcebergArbiter
-from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog, settle
+from frazil.lake.catalogs import Catalog
 from frazil.lake.commits import IcebergLake
 from frazil.lake.history import published
-from frazil.lake.session import open_session
 from frazil.lake.tables import LoadedTable, Tables
 from frazil.model.columns import DOUBLE, FLOAT, INT, LONG, STRING, Decimal, ListOf
 from frazil.model.commit import Accepted, Conflicted, Refused
@@ -34,22 +32,8 @@ KINDS = ("builtin", "hadoop", "memory", "rest")
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def home(
-    request: pytest.FixtureRequest, spark: SparkSession, catalog: Catalog, tmp_path_factory: pytest.TempPathFactory
-) -> Catalog:
-    match request.param:
-        case "builtin":
-            return catalog
-        case "hadoop":
-            warehouse = str(tmp_path_factory.mktemp("hadoop"))
-            settings = CatalogSettings(name="hadoop_lake", type=CatalogType.HADOOP, warehouse=warehouse)
-        case "memory":
-            settings = settle(CatalogSettings(name="memory_lake", type=CatalogType.MEMORY))
-        case _:
-            uri = request.getfixturevalue("rest_uri")
-            settings = CatalogSettings(name="rest_lake", type=CatalogType.REST, uri=uri)
-    open_session("frazil-tests", [settings], active=spark)
-    return open_catalog(spark, settings)
+def home(request: pytest.FixtureRequest) -> Catalog:
+    return catalog_of(request)
 
 
 @pytest.fixture

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from lake_builders import SHOP, column, plan, shape
 from pyspark.sql import SparkSession
-from servers.faulty_proxy import Fault, FaultyProxy, faulty_proxy
+from servers.faulty_proxy import Fault, FaultyProxy
 
 from frazil.errors import CatalogRefused, CatalogUnavailable
 from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog
 from frazil.lake.commits import IcebergLake
-from frazil.lake.session import open_session
 from frazil.lake.tables import LoadedTable, Tables
 from frazil.model.commit import Accepted, Conflicted, Refused, Unknown
 from frazil.model.names import TableName
@@ -20,19 +17,6 @@ from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode, TableOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
-
-
-@pytest.fixture(scope="module")
-def proxy(rest_uri: str) -> Iterator[FaultyProxy]:
-    with faulty_proxy(rest_uri) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def behind_proxy(spark: SparkSession, proxy: FaultyProxy) -> Catalog:
-    settings = CatalogSettings(name="proxied", type=CatalogType.REST, uri=proxy.uri)
-    open_session("frazil-tests", [settings], active=spark)
-    return open_catalog(spark, settings)
 
 
 @pytest.fixture
@@ -61,7 +45,7 @@ def test_a_commit_that_landed_is_found_on_the_head(
     assert head.newest(SHOP).batch_id == prepared.entry.batch_id  # type: ignore[union-attr]
     refs = head.base.metadata.refs()  # type: ignore[attr-defined]
     assert refs["frazil_shop"].snapshotId() == head.snapshot_id
-    rows = behind_proxy.spark.sql(f"SELECT * FROM proxied.{people.name.sql}").collect()
+    rows = behind_proxy.spark.sql(f"SELECT * FROM {behind_proxy.settings.name}.{people.name.sql}").collect()
     assert [(row.id, row.name) for row in rows] == [(1, "Ann")], "manifests of the landed commit are still there"
 
 
@@ -72,10 +56,13 @@ def test_a_foreign_commit_after_a_lost_answer_stays_on_main(
     lake = IcebergLake(behind_proxy)
     proxy.fail_next(Fault.CONFLICT)
     lake.commit(people.name, lake.head(people.name), plan(people, 10, {1: "Ann"}))
-    behind_proxy.spark.sql(f"INSERT INTO proxied.{people.name.sql} VALUES (2, 'foreign')")
+    behind_proxy.spark.sql(f"INSERT INTO {behind_proxy.settings.name}.{people.name.sql} VALUES (2, 'foreign')")
     answer = lake.commit(people.name, lake.head(people.name), plan(people, 20, {3: "Cy"}, lower=10))
     assert isinstance(answer, Accepted)
-    ids = {row.id for row in behind_proxy.spark.sql(f"SELECT id FROM proxied.{people.name.sql}").collect()}
+    ids = {
+        row.id
+        for row in behind_proxy.spark.sql(f"SELECT id FROM {behind_proxy.settings.name}.{people.name.sql}").collect()
+    }
     assert ids == {1, 2, 3}
 
 

@@ -162,13 +162,22 @@ def test_an_equality_delete_meanwhile_reaches_the_new_files(
     yard.check()
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_equality_deletes_are_converted_first(make: MakeYard, version: int) -> None:
-    yard = upserted(make(version))
-    yard.delete_by(["id"], [(12,)])
-    assert yard.compaction() is None
-    yard.convert()
+@pytest.mark.parametrize(("version", "partition"), LAYOUTS, ids=str)
+def test_equality_deletes_of_a_stream_that_never_rests_stay_and_reach_what_they_reached(
+    make: MakeYard, version: int, partition: tuple[str, ...]
+) -> None:
+    """H15: a row that is deleted and inserted again lives, whatever is put together around it."""
+    yard = upserted(make(version, partition))
+    yard.delete_by(["id"], [(12,), (13,)])
     del yard.rows[12]
+    yard.epoch({13: "13@again"})
+    done = yard.compact(lambda: yard.delete_by(["id"], [(14,)]))
+    del yard.rows[14]
+    assert done.snapshot_ids
+    assert not done.dropped
+    yard.check()
+    yard.convert()
+    yard.check()
     yard.compact()
     yard.check()
 

@@ -117,11 +117,36 @@ def test_deletes_for_several_files_are_shared_out_by_rows() -> None:
     assert sorted(path for group in plan.groups for path in paths(group)) == ["a", "b"]
 
 
-def test_files_with_equality_deletes_wait_for_conversion() -> None:
-    by_key = delete("e", kind=Kind.EQUALITY_DELETE)
-    plan = planned(*(file(name) for name in "abc"), *(file(name, deletes=[by_key]) for name in "xyz"))
-    assert [paths(group) for group in plan.groups] == [["a", "b", "c"]]
-    assert plan.unconverted == 3
+def by_key(path: str, sequence: int) -> LiveDelete:
+    return delete(path, kind=Kind.EQUALITY_DELETE, sequence=sequence)
+
+
+def test_files_meet_only_if_the_same_equality_deletes_reach_all_of_them() -> None:
+    """H15"""
+    old = [file(name, sequence=3, deletes=[by_key("e", 9)]) for name in "abc"]
+    new = [file(name, sequence=9) for name in "xyz"]
+    plan = planned(*old, *new)
+    assert [(paths(group), group.sequence_until) for group in plan.groups] == [
+        (["a", "b", "c"], 8),
+        (["x", "y", "z"], 50),
+    ]
+    assert all(one.deletes == () for group in plan.groups for one in group.files)
+    assert [plan.rewrite(batch, RUN).sequence_number for batch in plan.batches] == [8, 50]
+
+
+def test_partitions_with_different_deletes_share_a_snapshot_if_one_number_is_right_for_both() -> None:
+    east = [file(f"e{n}", sequence=3, partition=("east",), deletes=[by_key("e", 9)]) for n in range(3)]
+    west = [file(f"w{n}", sequence=7, partition=("west",), deletes=[by_key("w", 20)]) for n in range(3)]
+    (batch,) = planned(*east, *west).batches
+    assert planned(*east, *west).rewrite(batch, RUN).sequence_number == 8
+
+
+def test_an_equality_delete_with_every_epoch_keeps_nobody_from_compacting_what_was_converted() -> None:
+    converted = [file(f"f{n}", sequence=n, deletes=[by_key(f"e{m}", m) for m in (11, 12, 13)]) for n in range(1, 11)]
+    stream = [file(f"s{n}", sequence=n, deletes=[by_key(f"e{m}", m) for m in range(n + 1, 14)]) for n in (11, 12, 13)]
+    plan = planned(*converted, *stream)
+    assert [len(group.files) for group in plan.groups] == [10]
+    assert plan.groups[0].sequence_until == 10
 
 
 def test_cold_partitions_come_first() -> None:
@@ -148,7 +173,7 @@ def test_small_files_of_a_stream_are_rewritten_a_logarithmic_number_of_times() -
     written = 0
     for number in range(1, 501):
         files.append(file(f"f{number:04}", sequence=number))
-        plan = plan_compaction(TABLE, live(*files), SETTINGS)
+        plan = plan_compaction(replace(TABLE, sequence_number=number), live(*files), SETTINGS)
         for group in plan.groups if plan else ():
             written += group.size
             files = [one for one in files if one.path not in paths(group)]
@@ -160,20 +185,20 @@ def test_small_files_of_a_stream_are_rewritten_a_logarithmic_number_of_times() -
 @settings(deadline=None)
 @given(
     st.lists(
-        st.tuples(
-            st.integers(1, 120 * MB), st.integers(1, 50), st.sampled_from("xyz"), st.integers(0, 1000), st.booleans()
-        ),
+        st.tuples(st.integers(1, 120 * MB), st.integers(1, 50), st.sampled_from("xyz"), st.integers(0, 1000)),
         max_size=40,
-    )
+    ),
+    st.sets(st.integers(2, 50), max_size=3),
 )
-def test_a_plan_takes_each_file_once_and_none_that_waits_for_conversion(
-    facts: list[tuple[int, int, str, int, bool]],
+def test_a_plan_takes_each_file_once_and_its_rows_are_reached_by_the_same_deletes_as_before(
+    facts: list[tuple[int, int, str, int]], by_keys: set[int]
 ) -> None:
+    """H15"""
     files = []
-    for number, (size, sequence, part, deleted, unconverted) in enumerate(facts):
+    for number, (size, sequence, part, deleted) in enumerate(facts):
         path = f"f{number}"
         deletes = [delete(f"d{number}", deleted, of=path)] if deleted else []
-        deletes += [delete("e", kind=Kind.EQUALITY_DELETE)] if unconverted else []
+        deletes += [by_key(f"e{at}", at) for at in by_keys if at > sequence]
         files.append(file(path, size, sequence=sequence, partition=(part,), deletes=deletes))
     plan = plan_compaction(TABLE, live(*files), SETTINGS)
     groups = plan.groups if plan else ()
@@ -184,8 +209,16 @@ def test_a_plan_takes_each_file_once_and_none_that_waits_for_conversion(
         numbers = [one.sequence_number for one in group.files]
         assert numbers == sorted(numbers)
         assert len(group.files) > 1 or group.files[0].deletes
-    if plan:
-        assert tuple(group for batch in plan.batches for group in batch) == plan.groups
+    if plan is None:
+        return
+    assert tuple(group for batch in plan.batches for group in batch) == plan.groups
+    for batch in plan.batches:
+        number = plan.rewrite(batch, RUN).sequence_number
+        for one in (one for group in batch for one in group.files):
+            known = {
+                at for at in by_keys if any(f.partition == one.partition and f.sequence_number < at for f in files)
+            }
+            assert {at for at in known if at > number} == {at for at in known if at > one.sequence_number}
 
 
 # what may be published
@@ -195,7 +228,7 @@ def rewrite(*groups: Sequence[LiveFile]) -> tuple[Rewrite, tuple[Concatenated, .
     plan = CompactPlan(
         table=TABLE,
         snapshot_id=5,
-        groups=tuple(Group(tuple(files), "", MB) for files in groups),
+        groups=tuple(Group(tuple(files), "", MB, 50) for files in groups),
         commit_bytes=MB,
     )
     results = tuple(Concatenated(n, (), (b"",) * len(group)) for n, group in enumerate(groups))
@@ -271,7 +304,7 @@ def test_rows_that_got_their_ids_meanwhile_are_planned_anew() -> None:
     assert settle(rewritten, results, live(a), 3).kept
     later = replace(live(a), snapshot_id=6)
     assert not settle(rewritten, results, later, 3).kept
-    known = replace(rewritten, groups=(Group((replace(a, first_row_id=0),), "", MB),))
+    known = replace(rewritten, groups=(Group((replace(a, first_row_id=0),), "", MB, 50),))
     assert settle(known, results, later, 3).kept
 
 
@@ -288,6 +321,8 @@ def test_a_table_with_a_type_that_is_not_written_here_is_left_alone() -> None:
     assert plan_compaction(replace(TABLE, schema=schema), live(*map(file, "abc")), SETTINGS) is None
 
 
-def test_a_group_never_holds_a_file_that_waits_for_conversion() -> None:
-    with pytest.raises(ValueError, match="converted first"):
-        Group((file("a", deletes=[delete("e", kind=Kind.EQUALITY_DELETE)]),), "", 1)
+def test_a_group_holds_no_equality_deletes_and_none_that_reach_a_part_of_it() -> None:
+    with pytest.raises(ValueError, match="stay as they are"):
+        Group((file("a", deletes=[by_key("e", 9)]),), "", 1, 50)
+    with pytest.raises(ValueError, match="not all"):
+        Group((file("a", sequence=3), file("b", sequence=9)), "", 1, 8)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from frazil.errors import CatalogRefused, OutcomeUnknown, Transient
 from frazil.maintenance.convert import ConvertPlan, ConvertSettings, PlanAgain, plan_conversion, settle
-from frazil.maintenance.convert_run import ATTEMPTS_MAX, Convert, Converted
+from frazil.maintenance.convert_run import Convert, Converted
+from frazil.maintenance.landing import ATTEMPTS_MAX
 from frazil.model.columns import DOUBLE, LONG, VARIANT, Field, StructOf
 from frazil.model.commit import CommitAnswer, Refused, RepairPlan
 from frazil.model.files import Kind

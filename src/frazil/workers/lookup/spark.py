@@ -12,7 +12,7 @@ that all roads agree on what is equal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,13 @@ from pyroaring import BitMap64
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from frazil.errors import FrazilError, Terminal
+from frazil.errors import Terminal
 from frazil.model.arrow import value_type
 from frazil.model.columns import UUID, Field
 from frazil.model.files import FileClosed
 from frazil.model.live import LiveFile
 from frazil.model.ports import Split
-from frazil.workers.crossing import brought_home, carried, packed, unpacked
+from frazil.workers.crossing import collected, guarded, packed, unpacked
 from frazil.workers.job import run_on_executors
 from frazil.workers.lookup.cache import FileIdentity, process_cache
 from frazil.workers.lookup.keys import KeyCodec, Keys
@@ -102,37 +102,17 @@ class SparkRoads:
                 yield pa.RecordBatch.from_arrays([keys, *places], ["k", "file", "pos"])
 
         spark = self._spark
-        wanted = spark.range(0, len(paths), 1, len(paths)).mapInArrow(_guarded(epoch_keys), kind).distinct()
+        wanted = spark.range(0, len(paths), 1, len(paths)).mapInArrow(guarded(epoch_keys), kind).distinct()
         names = [_column(field.name) for field in table.key]
         rows = spark.read.option("versionAsOf", str(snapshot_id)).table(f"{self._catalog}.{table.name.sql}")
         for name in names:
             rows = rows.where(name.isNotNull())
         placed = rows.select(*names, _column("_file"), _column("_pos"))
-        keyed = placed.mapInArrow(_guarded(table_keys), f"{kind}, file string, pos long")
+        keyed = placed.mapInArrow(guarded(table_keys), f"{kind}, file string, pos long")
         matched = keyed.join(wanted, "k", "left_semi").select("file", "pos")
         by_file = matched.repartition("file").sortWithinPartitions("file", "pos")
         bitmaps = by_file.mapInArrow(_to_bitmaps, "file string, bitmap binary")
-        try:
-            collected = bitmaps.collect()
-        except Exception as error:
-            known = brought_home(str(error))
-            if known is None:
-                raise
-            raise known from error
-        return {row.file: BitMap64.deserialize(bytes(row.bitmap)) for row in collected}
-
-
-ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
-def _guarded(task: ArrowTask) -> ArrowTask:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from task(batches)
-        except FrazilError as error:
-            raise carried(error) from error
-
-    return run
+        return {row.file: BitMap64.deserialize(bytes(row.bitmap)) for row in collected(bitmaps.collect)}
 
 
 def _key_column(keys: Keys) -> pa.Array:

@@ -1,0 +1,25 @@
+"""A REST catalog whose answers get lost when told to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+from servers.faulty_proxy import FaultyProxy, faulty_proxy
+
+from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog
+from frazil.lake.session import open_session
+
+
+@pytest.fixture(scope="module")
+def proxy(rest_uri: str) -> Iterator[FaultyProxy]:
+    with faulty_proxy(rest_uri) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def behind_proxy(request: pytest.FixtureRequest, spark: SparkSession, proxy: FaultyProxy) -> Catalog:
+    settings = CatalogSettings(name=f"proxied_{request.module.__name__}", type=CatalogType.REST, uri=proxy.uri)
+    open_session("frazil-tests", [settings], active=spark)
+    return open_catalog(spark, settings)
