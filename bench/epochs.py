@@ -118,7 +118,7 @@ def _frazil(bench: Bench, open_pipelines: ExitStack, mode: str, rows: int, name:
         name,
         rows,
         bench.sizes.rounds,
-        lambda: run.seconds(lambda: feed.updates(bench.sizes.changes, rows)),
+        lambda: run.seconds(lambda: feed.updates_of(bench.sizes.changes, rows)),
     )
 
 
@@ -130,7 +130,7 @@ def _merge(bench: Bench, mode: MergeMode, rows: int) -> _Contestant:
     create_peer(bench.spark, bench.table(name), mode, rows)
 
     def epoch() -> float:
-        feed.updates(bench.sizes.changes, rows)
+        feed.updates_of(bench.sizes.changes, rows)
         return timed(lambda: merge(bench.spark, bench.table(name), feed.last_files))
 
     rounds = bench.sizes.slow_rounds if mode is COPY_ON_WRITE else bench.sizes.rounds
@@ -143,7 +143,7 @@ def _floor(bench: Bench) -> _Contestant:
     to.mkdir()
 
     def epoch() -> float:
-        feed.updates(bench.sizes.changes, bench.sizes.tables[-1])
+        feed.updates_of(bench.sizes.changes, bench.sizes.tables[-1])
         changes = decoded(feed)
         return timed(lambda: floor(changes, to / f"{feed.now}.parquet"))
 

@@ -67,6 +67,11 @@ class Feed:
     def updates(self, changes: int, rows: int) -> Hlc:
         return self.epoch(self._chance.integers(0, rows, changes))
 
+    def updates_of(self, changes: int, rows: int) -> Hlc:
+        """One change each of so many rows. Of random ones fewer are left the smaller the table is, and epochs into
+        tables of different sizes could not be compared."""
+        return self.epoch(self._chance.choice(rows, changes, replace=False))
+
     def epoch(self, ids: np.ndarray[Any, np.dtype[np.int64]]) -> Hlc:
         """Writes the changes and resolves them; `last_files` are the files of it."""
         cents = self._chance.integers(0, _CENTS, len(ids))

@@ -23,8 +23,9 @@ _VERSION = "pyspark/version.py"
 # Spark puts these on the path beside pyspark's archive: Py4J's sources, and a jar that has held no Python for long.
 _BESIDE = ("py4j-", "spark-core_")
 _PRELOADED = ("pyspark.worker", "frazil.workers.task", "frazil.workers.job", "frazil.sources.cockroachdb.source")
-# What tasks of pipelines over MongoDB import besides; without frazil[mongodb] there are none.
-_PRELOADED_IF_THERE = ("frazil.sources.mongodb.source", "frazil.sources.mongodb.looking")
+# What tasks of pipelines over MongoDB import besides, without frazil[mongodb] there are none; and pandas, which Arrow
+# looks for when it first sees an array of numpy's: a second of a worker's life.
+_PRELOADED_IF_THERE = ("frazil.sources.mongodb.source", "frazil.sources.mongodb.looking", "pandas")
 
 
 def without_archives(path: Sequence[str]) -> list[str]:

@@ -24,7 +24,9 @@ from enum import IntEnum
 from frazil.model.position import Position
 
 TRAVEL_COLUMNS = ("table", "epoch", "key", "part", "major", "minor", "op", "payload", "before")
-SORT_COLUMNS = ("table", "epoch", "key", "part", "major", "minor", "op")
+ROW_COLUMNS = ("table", "epoch", "key", "part")
+"""Of changes that are alike in these the last one counts."""
+SORT_COLUMNS = (*ROW_COLUMNS, "major", "minor", "op")
 REPORT_EPOCH = -1
 
 

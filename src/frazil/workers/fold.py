@@ -27,7 +27,8 @@ import pyarrow.compute as pc
 
 from frazil.errors import BadInput
 from frazil.model.arrow import TRAVEL
-from frazil.model.change import SORT_COLUMNS
+from frazil.model.change import ROW_COLUMNS
+from frazil.workers.ordering import travel_order
 from frazil.workers.travel import as_travel
 
 # Spark hands over batches of some ten thousand rows. Decoding and writing like larger ones, and a chunk of wide
@@ -55,7 +56,7 @@ def fold_changes(
                 hint="Every change needs a key. See that the source's reader reports rows without one as bad input.",
                 table=rows.column("table")[0].as_py(),
             )
-        other = differ(rows, ("table", "epoch", "key", "part"))
+        other = differ(rows, ROW_COLUMNS)
         if len(logs):
             in_changelog = pc.is_in(rows.column("table"), value_set=logs).to_numpy(zero_copy_only=False)[:-1]
             if in_changelog.any():
@@ -91,8 +92,9 @@ def keep_last(batches: Iterable[pa.RecordBatch], differs: Differs) -> Iterator[p
         yield held
 
 
-def sort_travel(rows: pa.Table) -> pa.RecordBatch:
-    """A whole table of TRAVEL rows in the order of SORT_COLUMNS, for epochs too small to be worth a shuffle.
+def sort_travel(rows: pa.Table, *, newest: bool = False) -> pa.RecordBatch:
+    """A whole table of TRAVEL rows in the order of SORT_COLUMNS. With `newest` versions that a fold without changelogs
+    would drop may be missing already.
 
     Strings order by their UTF-8 bytes here as in Spark, so both roads fold alike.
     """
@@ -100,7 +102,7 @@ def sort_travel(rows: pa.Table) -> pa.RecordBatch:
     if not whole:
         return pa.RecordBatch.from_pylist([], schema=TRAVEL)
     batch = as_travel(whole[0])
-    return batch.take(pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in SORT_COLUMNS]))
+    return batch.take(travel_order(batch, newest=newest))
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -189,7 +189,7 @@ def _repeats(hashes: Numbers) -> bool:
 
 def _folded(rows: pa.RecordBatch, changelogs: Collection[int]) -> pa.RecordBatch:
     """The rows in order, without versions that another one here outranks."""
-    return pa.concat_batches([run for _, _, run in fold_changes([_in_order([rows])], changelogs)])
+    return pa.concat_batches([run for _, _, run in fold_changes([_in_order([rows], changelogs)], changelogs)])
 
 
 def _sorted(parts: Iterable[pa.RecordBatch], changelogs: Collection[int]) -> Iterator[pa.RecordBatch]:
@@ -214,18 +214,18 @@ def _sorted(parts: Iterable[pa.RecordBatch], changelogs: Collection[int]) -> Ite
                 held, size = [rows], rows.nbytes
             del rows
         if runs is None:
-            yield from _sliced(_in_order(held))
+            yield from _sliced(_in_order(held, changelogs))
         else:
             if held:
-                runs.add(_in_order(held))
+                runs.add(_in_order(held, changelogs))
             yield from runs.merged()
     finally:
         if runs is not None:
             runs.release()
 
 
-def _in_order(held: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return sort_travel(pa.Table.from_batches([_joined(held)]))
+def _in_order(held: list[pa.RecordBatch], changelogs: Collection[int]) -> pa.RecordBatch:
+    return sort_travel(pa.Table.from_batches([_joined(held)]), newest=not changelogs)
 
 
 def _sliced(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -39,6 +39,18 @@ def test_a_cluster_keeps_its_own_addresses() -> None:
     assert session_conf("local[2]")["spark.driver.memory"] == "2g"
 
 
+@pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"])
+def test_java_gets_one_collector_and_the_one_of_whoever_has_chosen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses to start with two."""
+    for known in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"):
+        monkeypatch.delenv(known, raising=False)
+    assert "UseParallelGC" in session_conf("local[2]")["spark.driver.extraJavaOptions"]
+    monkeypatch.setenv(name, "-Xss1m -XX:+UseG1GC")
+    options = session_conf("local[2]")["spark.driver.extraJavaOptions"]
+    assert "UseParallelGC" not in options
+    assert "Tier4" in options
+
+
 def test_a_session_without_the_jars_of_a_catalog_is_refused_with_their_coordinates(spark: SparkSession) -> None:
     settings = CatalogSettings(
         name="other", type=CatalogType.JDBC, uri="jdbc:mysql://127.0.0.1/x", warehouse="/nowhere"

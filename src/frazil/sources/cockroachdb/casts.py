@@ -28,8 +28,7 @@ from frazil.sources.cockroachdb.values import Misfit
 
 _YEAR = r"(?:[1-9]\d{3}|0[1-9]\d{2}|00[1-9]\d|000[1-9])"
 _DATE = rf"^{_YEAR}-\d\d-\d\d$"
-_TIMESTAMP = rf"^{_YEAR}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{{1,6}})?$"
-_TIMESTAMPTZ = _TIMESTAMP[:-1] + "Z$"
+_SECONDS, _FRACTION_MAX = "0000-00-00T00:00:00", 6
 _TIME = r"^\d\d:\d\d:\d\d(?:\.\d{1,6})?$"
 _UUID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
 _HEX = r"^\\x(?:[0-9a-fA-F]{2})*$"
@@ -47,6 +46,9 @@ _NO_UUID = "00000000-0000-0000-0000-000000000000"
 _NIBBLES = np.zeros(256, dtype=np.uint8)
 for _digit, _text in enumerate("0123456789abcdef"):
     _NIBBLES[ord(_text)] = _NIBBLES[ord(_text.upper())] = _digit
+
+
+_ZERO = np.uint8(ord("0"))
 
 
 class TakeExactRoad(Exception):
@@ -112,9 +114,9 @@ def _read_step(column: Column, to: Type, source: SourceType, within: str) -> Ste
         case "date":
             return Step(pa.string(), lambda array: _cast(array, _DATE, pa.date32()))
         case "timestamp":
-            return Step(pa.string(), lambda array: _cast(array, _TIMESTAMP, pa.timestamp("us")))
+            return Step(pa.string(), lambda array: _moments(array, "", pa.timestamp("us")))
         case "timestamptz":
-            return Step(pa.string(), lambda array: _cast(array, _TIMESTAMPTZ, pa.timestamp("us", tz="UTC")))
+            return Step(pa.string(), lambda array: _moments(array, "Z", pa.timestamp("us", tz="UTC")))
         case _:
             return None
 
@@ -225,6 +227,27 @@ def _checked(array: Any, pattern: str) -> Any:
 
 def _cast(array: Any, pattern: str, to: Any) -> Any:
     return pc.cast(_checked(array, pattern), to)
+
+
+def _moments(array: Any, zone: str, to: Any) -> Any:
+    """Moments as they are printed: a year that is not zero, seconds, up to six digits of a fraction, and the zone."""
+    data, offsets = _buffers(array.drop_null() if array.null_count else array)
+    starts, ends = offsets[:-1], offsets[1:] - len(zone)
+    whole = len(_SECONDS)
+    extra = ends - starts - whole
+    has_fraction = extra > 0
+    if ((extra < 0) | (extra == 1) | (extra > 1 + _FRACTION_MAX)).any():
+        raise TakeExactRoad
+    places = [(starts + at, char) for at, char in enumerate(_SECONDS) if char != "0"]
+    places += [(starts[has_fraction] + whole, "."), *((ends + at, char) for at, char in enumerate(zone))]
+    # Whatever stands at no other place than these is a digit, if there are no other bytes that are none.
+    others = sum(len(where) for where, _ in places)
+    if any((data[where] != ord(char)).any() for where, char in places) or np.count_nonzero(data - _ZERO > 9) != others:
+        raise TakeExactRoad
+    early = starts[data[starts] == _ZERO]
+    if len(early) and (data[early[:, None] + np.arange(4)] == _ZERO).all(axis=1).any():
+        raise TakeExactRoad
+    return pc.cast(array, to)
 
 
 def _time(array: Any) -> Any:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from frazil.errors import BadInput
 from frazil.model.position import LOGICAL_MAX, Hlc
+from frazil.sources.cockroachdb.byte_words import ByteWords
 from frazil.sources.cockroachdb.envelope import NoKey
 from frazil.sources.cockroachdb.exact import NotJson, fields, loads
 from frazil.sources.cockroachdb.keys import KeyChanged, KeyRule
@@ -28,21 +29,28 @@ _PREFIX = b'{"after": '
 _KEY = b', "key": '
 _BEFORE = b', "before": '
 _STAMPS = re.compile(rb'"(mvcc_timestamp|updated)": "(\d{19}\.\d{10})"')
-_WALL_POWERS = 10 ** np.arange(18, -1, -1, dtype=np.int64)
-_LOGICAL_POWERS = 10 ** np.arange(9, -1, -1, dtype=np.int64)
-_DOT = 19
+_DOT, _STAMP = 19, 30
+_WALL_END = 9 * 10**18
+"""Beyond it a number of nineteen digits may not fit into 64 bits with a sign."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What follows the key in every line of a file. `digits` are the places in `suffix` where lines differ;
-    `updated` is where the commit time starts, None if the file has none and `position` stands for it."""
+    """What follows the key in every line of a file. Lines differ in it in `stamps`, which begin at these places;
+    `updated` is the one that is the commit time, None if the file has none and `position` stands for it."""
 
     suffix: bytes
-    digits: tuple[int, ...]
+    stamps: tuple[int, ...]
     updated: int | None
     position: Hlc | None
     has_before: bool
+
+    @property
+    def literals(self) -> list[tuple[int, bytes]]:
+        """What lines have in common, each with its place."""
+        borders = [0, *(border for at in self.stamps for border in (at, at + _DOT, at + _DOT + 1, at + _STAMP))]
+        spans = zip(borders[::2], [*borders[1::2], len(self.suffix)], strict=True)
+        return [(start, self.suffix[start:end]) for start, end in spans if start < end]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +96,7 @@ def template_of(line: bytes, position: Hlc | None) -> Template | None:
     updated = stamps.get(b"updated")
     if updated is None and position is None:
         return None
-    digits = tuple(at + i for at in sorted(stamps.values()) for i in range(30) if i != _DOT)
-    return Template(suffix, digits, updated, position, "before" in found)
+    return Template(suffix, tuple(sorted(stamps.values())), updated, position, "before" in found)
 
 
 def split(block: bytes, template: Template | None, rule: KeyRule | NoKey, wants_before: bool = False) -> Columns:
@@ -169,20 +176,19 @@ def _none(starts: np.ndarray, ends: np.ndarray) -> Columns:
 
 
 def _cut(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, template: Template) -> _Cuts:
-    suffix = np.frombuffer(template.suffix, dtype=np.uint8)
+    text, suffix = ByteWords.of(data), template.suffix
     shortest = len(_PREFIX) + len("null") + len(_KEY) + len("[]") + len(suffix)
     lines = np.flatnonzero(ends - starts >= shortest)
-    lines, starts, ends = _narrow(_begins_with(data, starts[lines], _PREFIX), lines, starts[lines], ends[lines])
-    tails = _windows(data, ends - len(suffix), len(suffix))
-    digits = np.array(template.digits, dtype=np.int64)
-    literal = np.setdiff1d(np.arange(len(suffix)), digits)
-    ok = (tails[:, literal] == suffix[literal]).all(axis=1)
-    ok &= ((tails[:, digits] - 48) < 10).all(axis=1)
-    majors, minors, sane = _positions(tails, template)
+    starts, ends = starts[lines], ends[lines]
+    ok = text.has(starts, _PREFIX)
+    tails = ends - len(suffix)
+    for at, literal in template.literals:
+        ok &= text.has(tails + at, literal)
+    majors, minors, sane = _positions(text, tails, template)
     ok &= sane
     key_ends = ends - len(suffix)
     ok &= data[key_ends - 1] == ord("]")
-    marks = _marks(data, b"[", _KEY)
+    marks = text.behind(ord("["), _KEY)
     last = np.searchsorted(marks, key_ends) - 1
     ok &= last >= 0
     key_starts = marks[np.maximum(last, 0)] if len(marks) else np.zeros(len(lines), dtype=np.int64)
@@ -190,7 +196,7 @@ def _cut(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, template: Templ
     payload_ends = before_starts = key_starts - len(_KEY)
     ok &= payload_ends >= payload_starts + len("null")
     if template.has_before:
-        colons = _marks(data, b" ", _BEFORE[:-1]) - len(_BEFORE) + 1
+        colons = text.behind(ord(" "), _BEFORE[:-1]) - len(_BEFORE) + 1
         first, beyond = np.searchsorted(colons, payload_starts), np.searchsorted(colons, payload_ends)
         ok &= beyond - first == 1
         if len(colons):
@@ -205,17 +211,19 @@ def _cut(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, template: Templ
     return _Cuts(*kept)
 
 
-def _positions(tails: np.ndarray, template: Template) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    if template.updated is None:
-        position = template.position or Hlc(0)
-        majors = np.full(len(tails), position.wall, dtype=np.int64)
-        minors = np.full(len(tails), position.logical, dtype=np.int64)
-        return majors, minors, np.ones(len(tails), dtype=bool)
-    at = template.updated
-    wall = tails[:, at : at + _DOT].astype(np.int64) - 48
-    logical = tails[:, at + _DOT + 1 : at + 30].astype(np.int64) - 48
-    minors = logical @ _LOGICAL_POWERS
-    return wall @ _WALL_POWERS, minors, (wall[:, 0] < 9) & (minors <= LOGICAL_MAX)
+def _positions(text: ByteWords, tails: np.ndarray, template: Template) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    fixed = template.position or Hlc(0)
+    majors = np.full(len(tails), fixed.wall, dtype=np.int64)
+    minors = np.full(len(tails), fixed.logical, dtype=np.int64)
+    sane = np.ones(len(tails), dtype=bool)
+    for at in template.stamps:
+        wall, is_wall = text.number(tails + at, _DOT)
+        logical, is_logical = text.number(tails + at + _DOT + 1, _STAMP - _DOT - 1)
+        sane &= is_wall & is_logical
+        if at == template.updated:
+            sane &= (wall < _WALL_END) & (logical <= LOGICAL_MAX)
+            majors, minors = wall.astype(np.int64), logical.astype(np.int64)
+    return majors, minors, sane
 
 
 def _slices(
@@ -241,24 +249,3 @@ def _slices(
 
 def _narrow(mask: np.ndarray, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     return arrays if mask.all() else tuple(array[mask] for array in arrays)
-
-
-def _windows(data: np.ndarray, starts: np.ndarray, width: int) -> np.ndarray:
-    if not len(starts):
-        return np.zeros((0, width), dtype=np.uint8)
-    windows: np.ndarray = np.lib.stride_tricks.sliding_window_view(data, width)[starts]
-    return windows
-
-
-def _begins_with(data: np.ndarray, starts: np.ndarray, text: bytes) -> np.ndarray:
-    found: np.ndarray = (_windows(data, starts, len(text)) == np.frombuffer(text, dtype=np.uint8)).all(axis=1)
-    return found
-
-
-def _marks(data: np.ndarray, mark: bytes, before: bytes) -> np.ndarray:
-    """Places of `mark` that have `before` in front of them."""
-    places = np.flatnonzero(data == mark[0])
-    places = places[places >= len(before)]
-    for back, char in enumerate(reversed(before), start=1):
-        places = places[data[places - back] == char]
-    return places

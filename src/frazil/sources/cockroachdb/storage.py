@@ -30,7 +30,9 @@ from frazil.storage.failures import Failure, FailureKind, explained, failure_of
 from frazil.storage.places import SCHEMES, is_object_store, parse_place
 from frazil.storage.stores import Store, store_for
 
-BLOCK = 8 << 20
+BLOCK = 2 << 20
+"""What is looked at together fits into a processor's cache."""
+FETCHED = 8 << 20
 _CODECS = {Compression.GZIP: "gzip", Compression.ZSTD: "zstd"}
 
 
@@ -96,8 +98,8 @@ class FeedLocation:
             if root is not None:
                 raw = pa.OSFile(str(root / path), "rb")
             else:
-                chunks = obstore.get(self.store(), path).stream(min_chunk_size=BLOCK)
-                raw = io.BufferedReader(_Chunks(iter(chunks)), BLOCK)
+                chunks = obstore.get(self.store(), path).stream(min_chunk_size=FETCHED)
+                raw = io.BufferedReader(_Chunks(iter(chunks)), FETCHED)
             codec = _CODECS.get(compression)
             if codec is not None:
                 raw = pa.CompressedInputStream(raw if root is not None else pa.PythonFile(raw, mode="r"), codec)

@@ -1,9 +1,10 @@
 """The fast road of decoding: a slice of payloads to Arrow columns, without a Python object for each value.
 
-    payloads --joined by newlines--+--> pyarrow.json, explicit types --> vectorised casts ------+--> columns
-                                   |                                                            |
-                                   +--> members.scan: raw text --> regular: vectorised ---------+
-                                                             `--> odd: value by value ----------+
+    payloads --printed alike--> read_regular ------------------------> vectorised casts ------+--> columns
+       `------joined by newlines--+--> pyarrow.json, explicit types --> vectorised casts ------+
+                                  |                                                            |
+                                  +--> members.scan: raw text --> regular: vectorised ---------+
+                                                            `--> odd: value by value ----------+
                                           `-- anything unusual --> TakeExactRoad
 
 A column is read by pyarrow's JSON reader where that reader is exact, and from the raw text of its member where it is
@@ -27,6 +28,7 @@ from frazil.model.columns import Column
 from frazil.sources.cockroachdb.casts import Give, Step, by_value, raw_step, read_step
 from frazil.sources.cockroachdb.casts import TakeExactRoad as TakeExactRoad
 from frazil.sources.cockroachdb.members import Irregular, Members, scan
+from frazil.sources.cockroachdb.regular import Regular, read_regular
 
 _BYTES_MAX = (1 << 31) - (1 << 16)
 Convert = Callable[[Column], Give]
@@ -42,6 +44,12 @@ class Plan:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for column in self.columns for name in column.carried_as))
+
+    @property
+    def read(self) -> list[tuple[str, Any]]:
+        """What pyarrow reads: names and types."""
+        pairs = zip(self.columns, self.steps, strict=True)
+        return [(name, step.read) for column, step in pairs if step.read is not None for name in column.carried_as]
 
     @property
     def scans(self) -> bool:
@@ -78,35 +86,49 @@ def columns_of(payloads: pa.Array, planned: Plan) -> list[pa.Array]:
         whole = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
         if texts.null_count or not pc.all(whole, min_count=0).as_py():
             raise TakeExactRoad
-        guard = "|".join(step.guard for step in planned.steps if step.guard)
-        if guard and pc.any(pc.match_substring_regex(texts, guard), min_count=0).as_py():
-            raise TakeExactRoad
-        joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")
-        buffer = joined[0].as_buffer()
-        if buffer.size >= _BYTES_MAX:
-            raise TakeExactRoad
-        members = _members(texts, buffer, planned) if planned.scans else None
-        found = _read(buffer, len(texts), planned, members is not None)
-        return [
-            _taken(column, step, found, members) for column, step in zip(planned.columns, planned.steps, strict=True)
-        ]
+        found = None if planned.scans else read_regular(texts, dict(planned.read))
+        if found is None:
+            return _parsed(texts, planned)
+        arrays = [_of_regular(column, step, found) for column, step in zip(planned.columns, planned.steps, strict=True)]
+        if found.rows.all():
+            return arrays
+        odd = _parsed(texts.filter(pa.array(~found.rows)), planned)
+        return [_merged(found.rows, *pair) for pair in zip(arrays, odd, strict=True)]
     except (pa.ArrowException, Irregular) as error:
         raise TakeExactRoad from error
 
 
+def _of_regular(column: Column, step: Step, found: Regular) -> pa.Array:
+    (name,) = column.carried_as
+    array = found.columns.get(name)
+    return step.finish(pa.nulls(int(found.rows.sum()), step.read) if array is None else array)
+
+
+def _merged(rows: np.ndarray, of_these: pa.Array, of_others: pa.Array) -> pa.Array:
+    places = np.where(rows, np.cumsum(rows) - 1, len(of_these) + np.cumsum(~rows) - 1)
+    return pa.concat_arrays([of_these, of_others]).take(pa.array(places))
+
+
+def _parsed(texts: pa.StringArray, planned: Plan) -> list[pa.Array]:
+    guard = "|".join(step.guard for step in planned.steps if step.guard)
+    if guard and pc.any(pc.match_substring_regex(texts, guard), min_count=0).as_py():
+        raise TakeExactRoad
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")
+    buffer = joined[0].as_buffer()
+    if buffer.size >= _BYTES_MAX:
+        raise TakeExactRoad
+    members = _members(texts, buffer, planned) if planned.scans else None
+    found = _read(buffer, len(texts), planned, members is not None)
+    return [_taken(column, step, found, members) for column, step in zip(planned.columns, planned.steps, strict=True)]
+
+
 def _read(buffer: Any, rows: int, planned: Plan, scanned: bool) -> pa.Table:
     """What pyarrow reads; it also proves that all of the text is JSON, and rows do not shift."""
-    explicit = [
-        (name, step.read)
-        for column, step in zip(planned.columns, planned.steps, strict=True)
-        if step.read is not None
-        for name in column.carried_as
-    ]
     found = pj.read_json(
         pa.BufferReader(buffer),
         read_options=pj.ReadOptions(use_threads=False, block_size=buffer.size + 1),
         parse_options=pj.ParseOptions(
-            explicit_schema=pa.schema(explicit), unexpected_field_behavior="ignore" if scanned else "infer"
+            explicit_schema=pa.schema(planned.read), unexpected_field_behavior="ignore" if scanned else "infer"
         ),
     )
     known = set(planned.names)
