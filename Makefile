@@ -1,6 +1,6 @@
 # `make help` explains every target.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-servers bench lint format docs proto lock clean
+.PHONY: help setup demo test test-fast test-servers bench soak lint format docs proto lock clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -36,6 +36,9 @@ test-servers: $(STAMP) ## the tests against servers that are large or slow to st
 
 bench: $(STAMP) ## measure, beside what a user would use instead; writes bench/results.json and docs/benchmarks.md
 	$(BIN)/python -m bench
+
+soak: $(STAMP) ## 500 upsert epochs in each delete mode, maintained and read throughout (EPOCHS, ROWS, CHANGES change it)
+	$(BIN)/python -m bench.soak
 
 lint: $(STAMP) ## ruff and strict mypy
 	$(BIN)/ruff check .

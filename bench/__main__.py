@@ -27,6 +27,7 @@ from bench.sizes import FULL, QUICK, TINY, Sizes
 from bench.small import small
 from bench.stage import MODES, Bench, catalog_of, say
 from bench.throughput import catch_up, decoded, first_load, to_s3
+from bench.upkeep import upkeep
 from frazil.lake.jars import AWS
 from frazil.lake.session import open_session
 
@@ -38,6 +39,7 @@ IN_SESSION: dict[str, Callable[[Bench], list[Measured]]] = {
     "commits": commits,
     "epochs": epochs,
     "reads": reads,
+    "upkeep": upkeep,
     "catch-up": catch_up,
     "first-load": first_load,
     "s3": to_s3,

@@ -21,6 +21,8 @@ from rich.table import Table
 
 BEGIN = "<!-- measured: written by `make bench`, do not edit below -->"
 END = "<!-- measured: end -->"
+SOAK_BEGIN = "<!-- soak: written by `make soak`, do not edit below -->"
+SOAK_END = "<!-- soak: end -->"
 _VERSIONS = ("frazil", "pyspark", "pyarrow", "pyiceberg")
 
 
@@ -80,12 +82,12 @@ def show(rows: Sequence[Measured]) -> None:
     Console(width=150).print(table)
 
 
-def write_page(rows: Sequence[Measured], path: Path) -> None:
+def write_page(rows: Sequence[Measured], path: Path, begin_mark: str = BEGIN, end_mark: str = END) -> None:
     """Puts the table between the marks of an existing page. Raises ValueError if it has none."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = path.read_text().partition(begin_mark)
+    _, end, after = rest.partition(end_mark)
     if not begin or not end:
-        raise ValueError(f"{path} has no place for the table: it needs the lines {BEGIN!r} and {END!r}")
+        raise ValueError(f"{path} has no place for the table: it needs the lines {begin_mark!r} and {end_mark!r}")
     lines = [
         "",
         machine(),
@@ -95,7 +97,7 @@ def write_page(rows: Sequence[Measured], path: Path) -> None:
         *("| " + " | ".join(_cells(row)) + " |" for row in rows),
         "",
     ]
-    path.write_text(before + BEGIN + "\n".join(lines) + END + after)
+    path.write_text(before + begin_mark + "\n".join(lines) + end_mark + after)
 
 
 def machine() -> str:

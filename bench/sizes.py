@@ -28,6 +28,9 @@ class Sizes:
     memory_changes: int
     mongo_documents: int
     mongo_changes: int
+    upkeep_epochs: int
+    upkeep_naptime: str
+    upkeep_rounds: int
 
 
 FULL = Sizes(
@@ -49,6 +52,9 @@ FULL = Sizes(
     memory_changes=300_000,
     mongo_documents=1_000_000,
     mongo_changes=500_000,
+    upkeep_epochs=100,
+    upkeep_naptime="60s",
+    upkeep_rounds=9,
 )
 QUICK = Sizes(
     changes=5_000,
@@ -69,6 +75,9 @@ QUICK = Sizes(
     memory_changes=50_000,
     mongo_documents=50_000,
     mongo_changes=20_000,
+    upkeep_epochs=10,
+    upkeep_naptime="1s",
+    upkeep_rounds=5,
 )
 TINY = Sizes(
     changes=200,
@@ -89,4 +98,7 @@ TINY = Sizes(
     memory_changes=500,
     mongo_documents=500,
     mongo_changes=200,
+    upkeep_epochs=3,
+    upkeep_naptime="500ms",
+    upkeep_rounds=1,
 )

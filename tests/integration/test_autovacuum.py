@@ -1,114 +1,72 @@
-"""A daemon that maintains its tables while it publishes: forty epochs of updates, read throughout."""
+"""A daemon that maintains its table while it publishes: the soak of `make soak`, small, and without a stopwatch."""
 
 from __future__ import annotations
 
-import random
+from importlib import import_module
 from pathlib import Path
-from threading import Event, Thread
+from typing import Any
 
 import pytest
-from feed_builders import Lab, at, delete, read_rows, table, upsert
 from pyspark.sql import SparkSession
-
-from frazil.clock import SystemClock
-from frazil.daemon.results import Progress
 
 pytestmark = pytest.mark.spark
 
 EPOCHS = 40
-KEYS = 60
-PATIENCE = 240.0
+MAX_SNAPSHOTS, AFTER_SNAPSHOTS = 25, 5
+SETTINGS = {
+    "naptime": "300ms",
+    "after_commits": 4,
+    "after_snapshots": AFTER_SNAPSHOTS,
+    "convert": {"after_commits": 2},
+    "compact": {"min_input_files": 4},
+    "expire": {"max_snapshots": MAX_SNAPSHOTS},
+    "orphans": {"older_than": "1h"},
+    "queue": {"grace": "20s"},
+}
 
 
-@pytest.mark.parametrize("mode", ["vectors", "equality"])
-def test_forty_epochs_leave_few_files_and_every_snapshot_as_it_was(
-    spark: SparkSession, warehouse: Path, namespace: str, tmp_path: Path, mode: str
+@pytest.fixture
+def soaking(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    return import_module("bench.soaking")
+
+
+@pytest.mark.parametrize(("mode", "version"), [("vectors", 3), ("vectors", 2), ("equality", 3), ("equality", 2)])
+def test_forty_epochs_leave_one_file_few_snapshots_and_every_reader_content(
+    spark: SparkSession, warehouse: Path, namespace: str, tmp_path: Path, soaking: Any, mode: str, version: int
 ) -> None:
-    """H15, H16, H46: the stream and maintenance commit to one table, and no reader ever misses a file."""
-    lab = Lab(
-        spark,
-        warehouse,
-        namespace,
-        tmp_path,
-        tables=[table("t", deletes=mode)],
-        settings={
-            "http": {"port": 0},
-            "maintenance": {
-                "naptime": "100ms",
-                "after_commits": 4,
-                "max_lag": "36500d",
-                "compact": {"min_input_files": 4},
-                "orphans": {"older_than": "1h"},
-                "queue": {"grace": "0s"},
-            },
-        },
+    """H15, H16, H46: the stream and maintenance commit to one table; each snapshot holds what its epoch held, whoever
+    made it, and no reader ever misses a file."""
+    soak = soaking.Soak(
+        name=f"{namespace}_{mode}_{version}",
+        mode=mode,
+        format_version=version,
+        epochs=EPOCHS,
+        rows=200,
+        changes=40,
+        delete_share=0.2,
+        pause=0.0,
+        observations=10,
+        maintenance=SETTINGS,
     )
-    chance, clock = random.Random(5), SystemClock()
-    model: dict[int, str] = {}
-    states: dict[str, dict[int, str]] = {}
-    stop, progress, failed = Event(), list[Progress](), list[BaseException]()
+    run = soaking.Soaking(spark, tmp_path, warehouse, soak)
+    done = run.run()  # raises if the table is not the model, row by row
 
-    def reached() -> str | None:
-        return progress[-1].tables[0].resolved if progress and progress[-1].tables else None
+    assert not done.failures, done.failures[:3]
+    assert not done.problems, done.problems[:3]
+    assert done.reads > 0
+    assert done.finished
+    assert set(done.maintenance) >= {"compact", "expire"} | ({"convert"} if mode == "equality" else set())
 
-    def read() -> None:
-        """Whatever is there must be readable."""
-        while not stop.wait(0.2):
-            try:
-                if reached() is None:
-                    continue
-                found = spark.sql(f"SELECT snapshot_id FROM {lab.sql_name('t')}.snapshots").collect()
-                read_rows(spark, lab.sql_name("t"), chance.choice(found).snapshot_id)
-            except Exception as error:
-                failed.append(error)
-                return
+    rest = done.at_rest
+    assert (rest.data_files, rest.delete_files, rest.manifests) == (1, 0, 1), rest
+    # One look may take as long as some epochs, and expires what was there when it began.
+    assert done.most(lambda seen: seen.snapshots) <= MAX_SNAPSHOTS + 6 * AFTER_SNAPSHOTS
+    assert done.most(lambda seen: seen.manifests) <= 2 * EPOCHS
+    assert done.most(lambda seen: seen.metadata_bytes) <= 3_000 * (MAX_SNAPSHOTS + 6 * AFTER_SNAPSHOTS) + 100_000
 
-    with lab.open() as pipeline:
-
-        def run() -> None:
-            try:
-                pipeline.run(on_progress=progress.append, stop=stop)
-            except BaseException as error:
-                failed.append(error)
-
-        threads = [Thread(target=run, daemon=True), Thread(target=read, daemon=True)]
-        for thread in threads:
-            thread.start()
-        for number in range(EPOCHS):
-            now, lines = at(2 * number + 1), []
-            for key in chance.sample(range(KEYS), 12):
-                if chance.random() < 0.2:
-                    model.pop(key, None)
-                    lines.append(delete([key], now))
-                else:
-                    model[key] = f"{key} in {number}"
-                    lines.append(upsert([key], now, a=key, b=model[key]))
-            lab.feed.data(now, lines)
-            resolved = at(2 * number + 2)
-            lab.feed.resolved(resolved)
-            states[resolved.text] = dict(model)
-            until = clock.monotonic() + PATIENCE
-            while reached() != resolved.text and not failed:
-                assert clock.monotonic() < until, reached()
-                clock.wait(0.05)
-        stop.set()
-        for thread in threads:
-            thread.join(PATIENCE)
-    assert not failed, failed[0]
-    assert {row["a"]: row["b"] for row in lab.rows()} == model
-    for epoch in lab.epochs():
-        found = read_rows(spark, lab.sql_name("t"), epoch.snapshot_id)
-        assert {row["a"]: row["b"] for row in found} == states[epoch.resolved]
-    assert len(lab.epochs()) == EPOCHS
-    assert {"compact" if mode == "vectors" else "convert"} <= done_by_itself(lab)
-    with lab.open() as pipeline:
-        assert not [step.error for step in pipeline.maintain() if step.error]
-    files = spark.sql(f"SELECT content FROM {lab.sql_name('t')}.files").count()
-    assert files <= 2, "a file, and perhaps a vector"
-    assert {row["a"]: row["b"] for row in lab.rows()} == model
-
-
-def done_by_itself(lab: Lab) -> set[str]:
-    """What the daemon did between its epochs."""
-    rows = lab.spark.sql(f"SELECT summary FROM {lab.sql_name('t')}.snapshots").collect()
-    return {row.summary["frazil.maintenance"] for row in rows if "frazil.maintenance" in row.summary}
+    listed = run.snapshots()
+    assert len([row for row in listed.values() if "frazil.maintenance" in row.summary]) >= 1
+    for snapshot_id in listed:
+        expected = run.expected(listed, snapshot_id)
+        assert expected is None or run.read(snapshot_id) == expected

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from feed_builders import Lab, at, delete, table, upsert
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
+
+from frazil.daemon.due import REWRITE
+from frazil.daemon.maintaining import Maintenance
+from frazil.daemon.results import MaintenanceStep
+from frazil.model.names import TableName
 
 pytestmark = pytest.mark.spark
 
@@ -84,3 +90,58 @@ def test_one_table_may_be_named_and_another_one_is_refused(lab: Lab) -> None:
     wrong = lab.cli("maintain", f"{lab.namespace}.nothing")
     assert wrong.exit_code == 2
     assert f"{lab.namespace}.t" in wrong.stderr
+
+
+def rewrites(lab: Lab, **wishes: Any) -> list[MaintenanceStep]:
+    per_hour = wishes.pop("bytes_per_hour", None)
+    with lab.open() as pipeline:
+        places, table = pipeline.assembled.places, TableName.parse(f"{lab.namespace}.t")
+        made = Maintenance(pipeline.config, places, pipeline.spark, pipeline.clock, bytes_per_hour=per_hour)
+        return [step for _ in range(wishes.pop("times", 1)) for step in made.run([table], actions=REWRITE, **wishes)]
+
+
+def test_beside_a_stream_little_is_left_alone_and_at_rest_nothing_is(lab: Lab) -> None:
+    steps(lab)
+    lab.feed.data(at(20), [upsert([70], at(20), a=70, b="later"), delete([9], at(20))])
+    lab.feed.resolved(at(21))
+    lab.run()
+    rows = lab.rows()
+    assert {step.action for step in rewrites(lab, finish=False)} == {"convert"}
+    assert counted(lab)[:2] == (2, 1), "one file more, and a vector: not worth it"
+    finished = rewrites(lab, finish=True)
+    assert [step.action for step in finished] == ["compact", "manifests"]
+    assert counted(lab)[:2] == (1, 0)
+    assert lab.spark.sql(f"SELECT path FROM {lab.sql_name('t')}.manifests").count() == 1
+    assert lab.rows() == rows
+    assert rewrites(lab, finish=True) == [], "that was all"
+
+
+def test_what_the_hour_does_not_bring_waits_and_says_so(lab: Lab) -> None:
+    """One rewrite may overdraw what there is: a group that is larger than an hour's bytes must not wait for ever."""
+    with lab.open() as pipeline:
+        place, table = pipeline.assembled.places, TableName.parse(f"{lab.namespace}.t")
+        made = Maintenance(pipeline.config, place, pipeline.spark, pipeline.clock, bytes_per_hour=1000)
+        first = list(made.run([table], actions=REWRITE))
+        assert [step.action for step in first if step.done] == ["convert", "compact", "manifests"]
+        pipeline.spark.sql(f"INSERT INTO {lab.sql_name('t')} VALUES (100, 'x')")
+        pipeline.spark.sql(f"INSERT INTO {lab.sql_name('t')} VALUES (101, 'y')")
+        files = counted(lab)
+        (waiting,) = [step for step in made.run([table], actions=REWRITE) if step.action == "compact"]
+    assert not waiting.done
+    assert not waiting.error
+    assert "1000B of this hour are used up" in waiting.reason
+    assert waiting.counts["data_files"] == 3
+    assert counted(lab)[0] == files[0]
+    by_hand = steps(lab)
+    assert by_hand["compact"]["done"], "`frazil maintain` does not ask"
+
+
+def test_who_must_not_proceed_does_nothing_more(lab: Lab) -> None:
+    before = counted(lab)
+    assert rewrites(lab, proceed=lambda: False) == []
+    assert counted(lab) == before
+    answers = iter([True, True, False, False, False])
+    done = rewrites(lab, proceed=lambda: next(answers))
+    assert [step.action for step in done] == ["convert", "compact"]
+    assert done[1].counts["left"] == done[1].counts["waiting"] == 1, "asked once more before the first batch"
+    assert counted(lab)[0] == before[0]

@@ -16,6 +16,8 @@ import click
 
 from frazil.cli.as_of import as_of
 from frazil.cli.check import check
+from frazil.cli.doctor import doctor
+from frazil.cli.drop import drop
 from frazil.cli.epochs import epochs
 from frazil.cli.exit_codes import EPILOG
 from frazil.cli.init import init
@@ -93,7 +95,7 @@ def cli() -> None:
 
 if importlib.util.find_spec("frazil.cli.demo") is not None:
     cli.add_command(LateCommand("demo", "frazil.cli.demo", "Show Frazil at work: no database, no cloud."))
-for _command in (run, check, status, epochs, as_of, quarantine, rewind, resync, reload, maintain, init):
+for _command in (run, check, status, epochs, as_of, quarantine, rewind, resync, reload, maintain, doctor, drop, init):
     cli.add_command(_command)
 
 

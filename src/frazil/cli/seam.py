@@ -28,6 +28,8 @@ from frazil.config.secrets import Redactor
 from frazil.daemon.results import (
     CheckReport,
     ConsistentEpoch,
+    Diagnosis,
+    Examining,
     MaintenanceStep,
     Progress,
     PublishedEpoch,
@@ -61,6 +63,14 @@ class PipelineApi(Protocol):
     def rewind(self, table: str) -> str: ...
     def request_resync(self, table: str) -> None: ...
     def maintain(self, table: str | None = None, *, dry: bool = False) -> Iterator[MaintenanceStep]: ...
+    def drop(self, table: str, *, catalog: str | None = None, force: bool = False) -> str: ...
+    def doctor(
+        self,
+        tables: Sequence[str] = (),
+        *,
+        fix: bool = False,
+        on_progress: Callable[[Examining], None] | None = None,
+    ) -> Iterator[Diagnosis]: ...
     def quarantine(self, table: str | None = None) -> Sequence[QuarantinedChange]: ...
     def replay(self, table: str) -> ReplayReport: ...
 

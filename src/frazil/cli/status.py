@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from frazil.cli.exit_codes import EPILOG
-from frazil.cli.output import print_json, print_table, seconds_text, stdout_kept_clean
+from frazil.cli.output import moment_text, print_json, print_table, seconds_text, stdout_kept_clean
 from frazil.cli.seam import Session, json_option, on_pipeline
 from frazil.config.model import PipelineConfig
 from frazil.daemon.results import TableStatus
@@ -17,7 +17,8 @@ from frazil.daemon.results import TableStatus
 @on_pipeline
 @json_option
 def status(session: Session, config: PipelineConfig, *, as_json: bool) -> None:
-    """Show each table's state, newest published position, snapshot and lag.
+    """Show each table's state, newest published position, snapshot and lag, the data and delete files it holds, and
+    what maintenance last made of them.
 
     \b
     Examples:
@@ -30,15 +31,20 @@ def status(session: Session, config: PipelineConfig, *, as_json: bool) -> None:
         print_json(tables)
         return
     print_table(
-        ("table", "state", "resolved", "snapshot", "lag", "epochs", "rows", "quarantined"),
+        ("table", "state", "resolved", "snapshot", "lag", "epochs", "rows", "quarantined", "files", "deletes",
+         "maintained"),
         [
             (t.table, t.state.value, t.resolved, t.snapshot_id, seconds_text(t.lag_seconds), t.epochs, t.rows,
-             t.quarantined)
+             t.quarantined, t.data_files, t.delete_files, _maintained(t))
             for t in tables
         ],
-        numbers=("lag", "epochs", "rows", "quarantined"),
+        numbers=("lag", "epochs", "rows", "quarantined", "files", "deletes"),
     )  # fmt: skip
     _tell_index(tables)
+
+
+def _maintained(status: TableStatus) -> str | None:
+    return None if status.maintained_at is None else f"{moment_text(status.maintained_at)} {status.maintenance}"
 
 
 def _tell_index(tables: Sequence[TableStatus]) -> None:

@@ -1,6 +1,8 @@
-"""`maintenance:`, what keeps tables small: which snapshots stay, and when unused files are deleted.
+"""`maintenance:`, what keeps tables small and fast: when they are looked at, how much that may take, what stays.
 
 maintenance:
+  naptime: 60s
+  budget:  {cores: 2, bytes_per_hour: 200GB}
   expire:  {max_age: 5d, max_snapshots: 500, min_snapshots: 10, keep: [daily for 30d]}
   orphans: {older_than: 3d}
   queue:   {grace: 1d}
@@ -15,7 +17,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from frazil.config.settings import Settings, named_once, problem
+from frazil.config.settings import ColumnNames, Settings, SortFields, named_once, problem
 from frazil.config.values import ByteSize, Duration, Shown, duration_text, seconds_of
 
 PERIODS = ("hourly", "daily", "weekly", "monthly")
@@ -64,6 +66,14 @@ class ConvertConfig(Settings):
     min_delete_files: int = Field(
         default=1, ge=1, description="Tables with fewer equality delete files than this are left alone."
     )
+    after_commits: int = Field(
+        default=4,
+        ge=1,
+        description=(
+            "Equality deletes are converted after so many commits: a reader joins each of them with all older rows, "
+            "so they cannot wait for the next nap."
+        ),
+    )
 
 
 class CompactConfig(Settings):
@@ -76,7 +86,46 @@ class CompactConfig(Settings):
     delete_ratio: float = Field(
         default=0.3, gt=0, le=1, description="A file of which more than this share is deleted is rewritten by itself."
     )
+    rest_delete_ratio: float = Field(
+        default=0.01,
+        gt=0,
+        le=1,
+        description=(
+            "The same once the stream rests: some readers slow down by any deleted row, and nobody is in the way then."
+        ),
+    )
     budget: ByteSize = Field(default=64 << 30, ge=1 << 20, description="The most that one run reads of a table.")
+    order_by: SortFields = Field(
+        default=(),
+        description=(
+            "Rows are sorted by these columns on the way, each with `desc` or `nulls last` if wanted. Default: a "
+            "table's own sort order, if it has one; else rows stay in the order they are in. A table without such a "
+            "column is not compacted, and says so."
+        ),
+        examples=[["customer", "created_at desc"]],
+    )
+    zorder_by: ColumnNames = Field(
+        default=(),
+        description=(
+            "Rows are sorted by the bits of these columns in turn, as `[customer, created_at]`, so that queries by any "
+            "of them open few files. Instead of order_by."
+        ),
+    )
+    sorted_files: int = Field(
+        default=10,
+        ge=1,
+        description="So many full files are sorted together at most: the more, the narrower what each of them holds.",
+    )
+
+    @model_validator(mode="after")
+    def _one_order(self) -> CompactConfig:
+        if self.order_by and self.zorder_by:
+            both = f"rows lie in one order: order_by ({', '.join(self.order_by)})"
+            raise problem(f"{both} or zorder_by ({', '.join(self.zorder_by)})", "zorder_by")
+        if len(self.zorder_by) == 1:
+            column = self.zorder_by[0]
+            raise problem(f"{column!r} alone has no other column to take turns with: order_by: [{column}]", "zorder_by")
+        return self
 
 
 class ExpireConfig(Settings):
@@ -143,24 +192,69 @@ class QueueConfig(Settings):
     )
 
 
+class BudgetConfig(Settings):
+    """What maintenance may take of the machine that the stream needs too."""
+
+    cores: int | None = Field(
+        default=None, ge=1, description="Tasks of maintenance that run at once; half of all cores if nothing is said."
+    )
+    bytes_per_hour: ByteSize | None = Field(
+        default=None,
+        ge=1 << 20,
+        description=(
+            "What compaction may read in an hour; what is left of an hour is there in the next one. `frazil maintain` "
+            "does not ask for it."
+        ),
+    )
+
+
 class MaintenanceConfig(Settings):
     """How tables are kept small and fast while they are written."""
 
     enabled: bool = Field(
         default=True, description="Whether the daemon maintains its tables by itself; `frazil maintain` always can."
     )
-    naptime: Duration = Field(default=60.0, ge=0.1, description="How often the daemon looks whether a table is due.")
-    after_commits: int = Field(default=20, ge=1, description="A table is looked at after so many commits,")
-    after_delete_files: int = Field(default=50, ge=1, description="or when it has so many delete files,")
+    naptime: Duration = Field(
+        default=60.0,
+        ge=0.1,
+        description=(
+            "How often the daemon looks whether a table is due. A table without a commit for so long rests: then what "
+            "is left to do is done to the end."
+        ),
+    )
+    after_commits: int = Field(default=20, ge=1, description="A table is due after so many commits,")
+    after_files: int = Field(
+        default=100, ge=1, description="or when it has so many data files more than the last time,"
+    )
+    after_small_bytes: ByteSize = Field(
+        default=256 << 20, ge=1 << 20, description="or when small files of so many bytes were added,"
+    )
+    after_delete_files: int = Field(default=50, ge=1, description="or so many delete files,")
+    after_deletes_per_file: float = Field(
+        default=3.0, gt=0, description="or so many delete files for each data file there is,"
+    )
+    after_delete_ratio: float = Field(
+        default=0.2, gt=0, le=1, description="or when this share of all rows was deleted,"
+    )
+    after_snapshots: int = Field(
+        default=50, ge=1, description="or when there are so many snapshots more than `expire.max_snapshots`,"
+    )
+    after_manifests: int = Field(default=100, ge=1, description="or so many manifests more than the last time,")
     every: Duration = Field(default=3600.0, ge=1, description="or when this time has passed.")
     max_lag: Duration = Field(
-        default=300.0, ge=0, description="A table that is further behind its source than this waits until it is not."
+        default=300.0,
+        ge=0,
+        description=(
+            "A table that is further behind its source than this waits until it is not; what is under way pauses "
+            "after the commit it is at."
+        ),
     )
     quiet_hours: Annotated[tuple[str, ...], AfterValidator(_hours), Shown("list of hours", _rules_text)] = Field(
         default=(),
         description="Hours (UTC) at which the daemon maintains nothing.",
         examples=[["07:30-19:00"]],
     )
+    budget: BudgetConfig = Field(default_factory=BudgetConfig, description="What maintenance may take.")
     convert: ConvertConfig = Field(default_factory=ConvertConfig, description="Equality deletes become vectors.")
     compact: CompactConfig = Field(default_factory=CompactConfig, description="Small files become larger ones.")
     expire: ExpireConfig = Field(default_factory=ExpireConfig, description="Which snapshots stay.")

@@ -145,6 +145,18 @@ def entry_of_target(config: PipelineConfig, target: TableName) -> TableEntry | N
     return next((entry for entry in by_exactness if _may_fill(entry.target or DEFAULT_TARGET, target)), None)
 
 
+def claim_on(config: PipelineConfig, target: TableName) -> TableEntry | None:
+    """The entry because of which the pipeline would make this target again: an exact one of this target, or a pattern
+    whose targets may be called so."""
+    for entry in config.tables:
+        if is_pattern(entry.source):
+            if _may_fill(entry.target or DEFAULT_TARGET, target):
+                return entry
+        elif target_of(entry.target, entry.source, entry.source, config.pipeline) == target:
+            return entry
+    return None
+
+
 def _may_fill(template: str, target: TableName) -> bool:
     pieces = Formatter().parse(template)
     pattern = "".join(re.escape(text) + ("" if field is None else r"[^.]+") for text, field, _, _ in pieces)

@@ -21,6 +21,8 @@ from frazil.config.load import load_config
 from frazil.config.model import PipelineConfig
 from frazil.daemon import inspection
 from frazil.daemon.assemble import Assembly, assemble
+from frazil.daemon.dropping import drop_table
+from frazil.daemon.examining import Doctor, OnProgress
 from frazil.daemon.maintaining import Maintenance
 from frazil.daemon.places import checked_catalogs
 from frazil.daemon.quarantine import listed
@@ -28,6 +30,7 @@ from frazil.daemon.replay import Replay
 from frazil.daemon.results import (
     CheckReport,
     ConsistentEpoch,
+    Diagnosis,
     MaintenanceStep,
     Progress,
     PublishedEpoch,
@@ -194,6 +197,28 @@ class Pipeline:
         ]
         maintenance = Maintenance(self.config, self.assembled.places, self.spark, self.clock)
         return maintenance.run(there, dry=dry)
+
+    def drop(self, table: str, *, catalog: str | None = None, force: bool = False) -> str:
+        """Drops a table that the pipeline no longer fills, or with `force` any; its files go after the grace period.
+        Says what was done. Raises ConfigError if there is no such table, or if the pipeline would make it again."""
+        places = self.assembled.places
+        return drop_table(self.config, places, self.clock, table, catalog=catalog, force=force)
+
+    def doctor(
+        self, tables: Sequence[str] = (), *, fix: bool = False, on_progress: OnProgress | None = None
+    ) -> Iterator[Diagnosis]:
+        """Examines these tables, of any catalog of the pipeline, or all that the pipeline fills; with `fix` repairs
+        what it safely can. Raises ConfigError, before anything is examined, if there is no such table."""
+        parts, assembly = self.assembled.parts, self.assembled
+        doctor = Doctor(self.config, assembly.places, parts.arbiter, self.spark, self.clock)
+        names = tables or [
+            name.text
+            for target in inspection.mirrors(parts)
+            for name in (companion(target, role) for role in Role)
+            if parts.tables.exists(name)
+        ]
+        patients = [doctor.find(name) for name in names]
+        return doctor.run(patients, fix=fix, on_progress=on_progress or (lambda progress: None))
 
     def quarantine(self, table: str | None = None) -> list[QuarantinedChange]:
         """What is in quarantine, of one target table or of all, each in source order."""

@@ -1,62 +1,53 @@
 """Maintains the tables of a running pipeline, beside it, without being asked.
 
-    every naptime: each table --commits, delete files, time--> due? --lagging, or not the hour?--> later
-                                                                |
-                                                                v
-                                                convert, compact, expire, sweep; then what is queued is deleted
+    every second: each table --numbers in memory--> due? --not the hour, not a byte left?--> later
+                                                     |
+                                                     v
+                               one table at a time: convert, compact, manifests, expire, sweep; then what is queued
+                                                     |        a table that falls behind meanwhile: pause here
+                                                     v
+                               what the table holds now, from the head that came of it
 
-One table at a time, in a thread of its own. Whether an action is worth it is for its own plan to say; here only when to
-look. What goes wrong is logged and tried again the next time: maintenance never stops a pipeline.
+In a thread of its own. What goes wrong is logged and tried again later: maintenance never stops a pipeline.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, time
+from dataclasses import dataclass, field, replace
 from threading import Event, Thread
 
 from frazil.clock import Clock
 from frazil.config.maintenance import MaintenanceConfig
-from frazil.daemon.maintaining import Maintenance
-from frazil.daemon.tables import RunningTable
+from frazil.daemon.due import CONVERT, Activity, Due, debt, due, is_behind, is_finished, is_quiet
+from frazil.daemon.holdings import Added, Holdings
+from frazil.daemon.maintaining import DELETE, Maintenance
+from frazil.daemon.results import MaintenanceStep
+from frazil.daemon.tables import RunningTable, Upkeep
+from frazil.errors import FrazilError
+from frazil.maintenance.landing import Turn
 from frazil.model.names import TableName
-from frazil.model.state import TableState
 from frazil.observability.logs import Log
+from frazil.observability.metrics import Metrics
 
+TICK_SECONDS = 1.0
 _log = Log("frazil.maintenance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
-    """What is known of a table without asking anybody. `seconds` since it was maintained last."""
+class _Mark:
+    """Where a table was when something was done to it last; see `Activity`."""
 
-    commits: int
-    delete_files: int
-    seconds: float
-    state: TableState
-    lag: float | None = None
-
-
-def due(activity: Activity, settings: MaintenanceConfig) -> str | None:
-    """Why the table should be looked at now; None if not."""
-    if activity.state is not TableState.STEADY_STATE:
-        return None
-    if activity.lag is not None and activity.lag > settings.max_lag:
-        return None
-    if activity.commits >= settings.after_commits:
-        return f"{activity.commits} commits"
-    if activity.commits and activity.delete_files >= settings.after_delete_files:
-        return f"{activity.delete_files} delete files"
-    if activity.seconds >= settings.every:
-        return f"{activity.seconds:.0f} s since the last time"
-    return None
-
-
-def is_quiet(now: datetime, hours: Sequence[tuple[time, time]]) -> bool:
-    """Whether nothing may be done at this hour (UTC); a span may reach past midnight."""
-    at = now.time()
-    return any(begin <= at < end if begin <= end else at >= begin or at < end for begin, end in hours)
+    at: float
+    looked_at: float
+    cleaned_at: float
+    took: float = 0.0
+    epochs: int = 0
+    converted: int = 0
+    added: Added = field(default_factory=Added)
+    holdings: Holdings = field(default_factory=Holdings)
+    snapshots: int = 0
+    finished: bool = False
 
 
 class Autovacuum:
@@ -68,14 +59,18 @@ class Autovacuum:
         tables: Callable[[], Sequence[RunningTable]],
         settings: MaintenanceConfig,
         clock: Clock,
+        metrics: Metrics | None = None,
     ) -> None:
         self._maintenance = maintenance
         self._tables = tables
         self._settings = settings
         self._clock = clock
+        self._metrics = metrics
         self._stop = Event()
-        self._began = clock.monotonic()
-        self._last: dict[TableName, tuple[int, float]] = {}
+        began = clock.monotonic()
+        self._start = _Mark(at=began, looked_at=began, cleaned_at=began)
+        self._marks: dict[TableName, _Mark] = {}
+        self._committed: dict[TableName, tuple[int, float]] = {}
         self._thread = Thread(target=self._run, name="frazil-autovacuum", daemon=True)
 
     def start(self) -> None:
@@ -87,32 +82,136 @@ class Autovacuum:
         self._thread.join(patience)
 
     def _run(self) -> None:
-        while not self._clock.wait(self._settings.naptime, self._stop):
-            if is_quiet(self._clock.now(), self._settings.quiet):
-                continue
-            reasons = {table.target: due(self._activity(table), self._settings) for table in self._tables()}
-            found = {target: reason for target, reason in reasons.items() if reason is not None}
-            if found:
-                self._maintain(found)
+        while not self._clock.wait(min(TICK_SECONDS, self._settings.naptime), self._stop):
+            try:
+                self._look()
+            except Exception as error:  # whatever it met, the stream goes on
+                _log.warning("maintenance failed", reason=f"{type(error).__name__}: {error}")
+
+    def _look(self) -> None:
+        activities = {table.target: self._activity(table) for table in self._tables()}
+        self._tell(activities)
+        if not self._is_quiet:
+            found = {target: due(activity, self._settings) for target, activity in activities.items()}
+            self._maintain({target: what for target, what in found.items() if what is not None})
+
+    @property
+    def _is_quiet(self) -> bool:
+        return is_quiet(self._clock.now(), self._settings.quiet)
 
     def _activity(self, table: RunningTable) -> Activity:
-        commits, at = self._last.get(table.target, (0, self._began))
+        mark, now = self._marks.get(table.target, self._start), self._clock.monotonic()
         return Activity(
-            commits=table.epochs - commits,
-            delete_files=0 if table.files is None else table.files[1],
-            seconds=self._clock.monotonic() - at,
             state=table.state,
             lag=table.lag(self._clock.now()),
+            idle=self._idle(table),
+            seconds=now - mark.at,
+            took=mark.took,
+            looked=now - mark.looked_at,
+            cleaned=now - mark.cleaned_at,
+            commits=table.epochs - mark.epochs,
+            unconverted=table.epochs - mark.converted,
+            added=table.added.since(mark.added),
+            holdings=table.holdings or Holdings(),
+            before=mark.holdings,
+            snapshots_before=mark.snapshots,
+            finished=mark.finished,
         )
 
-    def _maintain(self, found: Mapping[TableName, str]) -> None:
-        epochs = {table.target: table.epochs for table in self._tables()}
-        self._last |= {target: (epochs.get(target, 0), self._clock.monotonic()) for target in found}
-        _log.info("maintaining", **{target.text: reason for target, reason in found.items()})
+    def _idle(self, table: RunningTable) -> float:
+        now = self._clock.monotonic()
+        epochs, at = self._committed.get(table.target, (table.epochs, now))
+        if epochs != table.epochs:
+            at = now
+        self._committed[table.target] = table.epochs, at
+        return now - at
+
+    def _tell(self, activities: Mapping[TableName, Activity]) -> None:
+        if self._metrics is not None:
+            for target, activity in activities.items():
+                held = activity.holdings
+                self._metrics.table_holds(target.text, held.data_files, held.delete_files, held.snapshots)
+                self._metrics.unmaintained(target.text, activity.commits, finished=is_finished(activity))
+        for table in self._tables():
+            if table.target in activities:
+                table.upkeep = replace(table.upkeep, debt=debt(activities[table.target]))
+
+    def _maintain(self, found: Mapping[TableName, Due]) -> None:
+        by_name = {table.target: table for table in self._tables()}
+        for target, what in found.items():
+            if target in by_name and not self._stop.is_set():
+                self._maintain_table(by_name[target], what)
+        cleaned = [target for target, what in found.items() if DELETE in what.actions]
+        if cleaned and not self._stop.is_set():
+            self._perform(cleaned, Due("", (DELETE,)), lambda: not self._stop.is_set())
+
+    def _maintain_table(self, table: RunningTable, what: Due) -> None:
+        before, began = self._marks.get(table.target, self._start), self._clock.monotonic()
+        epochs, added = table.epochs, table.added
+        _log.info("maintaining", table=table.name, reason=what.reason, actions=" ".join(what.actions))
+        actions = tuple(action for action in what.actions if action != DELETE)
+        may_go_on = self._patience(table)
+        order = replace(what, actions=actions)
+        steps, is_whole = self._perform([table.target], order, may_go_on, lambda: table.turn)
+        self._show(table)
+        now = self._clock.monotonic()
+        mark = replace(before, at=now, took=now - began, converted=epochs)
+        if what.actions != CONVERT:
+            left = [step for step in steps if not step.done or step.counts.get("waiting")]
+            mark = replace(
+                mark,
+                looked_at=now,
+                epochs=epochs,
+                added=added,
+                holdings=table.holdings or Holdings(),
+                finished=what.finish and is_whole and not left and may_go_on(),
+            )
+        if DELETE in what.actions:
+            mark = replace(mark, cleaned_at=now, snapshots=mark.holdings.snapshots)
+        self._marks[table.target] = mark
+        done = [step for step in steps if step.done]
+        waits = "; ".join(f"{step.action}: {step.error or step.reason}" for step in steps if not step.done)
+        names = ", ".join(step.action for step in done) or table.upkeep.done
+        table.upkeep = Upkeep(self._clock.now() if done else table.upkeep.at, names, waits, table.upkeep.debt)
+
+    def _perform(
+        self, targets: Sequence[TableName], what: Due, proceed: Callable[[], bool], turn: Turn | None = None
+    ) -> tuple[list[MaintenanceStep], bool]:
+        """What was done, and whether that was all that was asked for."""
+        steps: list[MaintenanceStep] = []
         try:
-            for step in self._maintenance.run(list(found), dry=False):
-                _log.info("maintained", table=step.table, action=step.action, **step.counts, seconds=step.seconds)
-                if self._stop.is_set():
-                    return
+            for step in self._maintenance.run(
+                targets, actions=what.actions, finish=what.finish, proceed=proceed, turn=turn
+            ):
+                self._log_step(step)
+                steps.append(step)
         except Exception as error:  # whatever it met, the stream goes on
             _log.warning("maintenance failed", reason=f"{type(error).__name__}: {error}")
+            return steps, False
+        return steps, True
+
+    def _patience(self, table: RunningTable) -> Callable[[], bool]:
+        """Whether to go on. A table that was not behind when it began must not be while it lasts, also if it is this
+        that keeps it from committing; a source that was silent may stay so."""
+        was_silent = is_behind(table.lag(self._clock.now()), 0.0, self._settings)
+
+        def may_go_on() -> bool:
+            idle = self._idle(table) if was_silent else 0.0
+            is_late = is_behind(table.lag(self._clock.now()), idle, self._settings)
+            return not (self._stop.is_set() or self._is_quiet or is_late)
+
+        return may_go_on
+
+    def _show(self, table: RunningTable) -> None:
+        try:
+            table.show(self._maintenance.head(table.target))
+        except FrazilError as error:
+            _log.warning("what the table holds is not known", table=table.name, reason=str(error))
+
+    def _log_step(self, step: MaintenanceStep) -> None:
+        if self._metrics is not None:
+            self._metrics.maintained(step.table, step.action, step.seconds, failed=bool(step.error))
+        if not step.error:  # failures were logged where they happened
+            word = "maintained" if step.done else "maintenance waits"
+            facts = {"table": step.table, "action": step.action, "reason": step.reason}
+            _log.info(word, **facts, **step.counts, seconds=step.seconds)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from threading import Event
 from typing import Protocol
@@ -303,14 +304,17 @@ class Cursor:
             if locators is not None and intent.needs_locating
         }
         outcomes: Sequence[Outcome]
-        if len(group) == 1:
-            (intent,) = group
-            outcomes = (publish(intent, parts.lake, parts.clock, parts.observer, searching.get(intent.table)),)
-        else:
-            with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-                outcomes = publish_together(
-                    group, parts.lake, parts.clock, parts.observer, searching, side_by_side=pool.map
-                )
+        with ExitStack() as turns:
+            for table in sorted({intent.table for intent in group}, key=lambda name: name.text):
+                turns.enter_context(self._roster.target(table).turn)
+            if len(group) == 1:
+                (intent,) = group
+                outcomes = (publish(intent, parts.lake, parts.clock, parts.observer, searching.get(intent.table)),)
+            else:
+                with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
+                    outcomes = publish_together(
+                        group, parts.lake, parts.clock, parts.observer, searching, side_by_side=pool.map
+                    )
         # All that landed is noted before anything is raised: a group may have landed in part.
         for intent, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, Published):

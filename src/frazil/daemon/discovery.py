@@ -22,6 +22,7 @@ from frazil.coordinator.admission import Coordinator
 from frazil.coordinator.recovery import Start, newest_generation, source_table, start
 from frazil.coordinator.resync import highest_generation
 from frazil.coordinator.resyncer import ResyncLake
+from frazil.daemon.holdings import Holdings
 from frazil.daemon.modes import check_mode
 from frazil.daemon.tables import KeepsTables, Origin, RunningTable, roles_of
 from frazil.model.ledger import TableHead
@@ -104,7 +105,7 @@ class Discovery:
     def _read_ledger(self, table: RunningTable, coordinator: Coordinator, lake: Lake) -> None:
         name = table.target
         if not self._tables.exists(name):
-            table.loaded, table.empty, table.files, table.snapshots = None, True, (0, 0), 0
+            table.loaded, table.empty, table.holdings = None, True, Holdings()
             table.start_at(None, None, self._clock.now())
             return
         table.loaded = self._tables.load(name)

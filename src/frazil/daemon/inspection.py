@@ -8,7 +8,7 @@ rewind                        one commit, for a table that was rolled back
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from frazil import errors
 from frazil.config.routing import Route, is_pattern, route, target_of
@@ -16,6 +16,7 @@ from frazil.config.tables import TableEntry
 from frazil.coordinator.fence import take_fence
 from frazil.coordinator.frontier import At, Fresh, RolledBack, read_frontier
 from frazil.coordinator.recovery import newest_generation, rewind_plan, source_table
+from frazil.daemon.holdings import Holdings
 from frazil.daemon.modes import check_parts
 from frazil.daemon.parts import Parts
 from frazil.daemon.results import (
@@ -35,6 +36,7 @@ from frazil.lake.history import as_of, published, retained
 from frazil.lake.schemas import target_columns
 from frazil.lake.settling import settle
 from frazil.lake.tables import LoadedTable
+from frazil.maintenance.landing import MADE_BY
 from frazil.model.columns import TableShape
 from frazil.model.commit import Accepted, CommitPlan
 from frazil.model.names import BadName, TableName
@@ -183,8 +185,11 @@ def rewind(parts: Parts, table: str) -> str:
 def _status(parts: Parts, target: TableName) -> TableStatus:
     state, resolved, snapshot_id, lag = TableState.INITIALIZING, None, None, None
     index = None if parts.locators is None else parts.locators.index
-    if parts.tables.exists(target):
-        match read_frontier(parts.lake.head(target), parts.config.job):
+    head = parts.lake.head(target) if parts.tables.exists(target) else None
+    held = None if head is None else Holdings.at(head)
+    made = None if head is None else next((one for one in head.ancestry if MADE_BY in one.summary), None)
+    if head is not None:
+        match read_frontier(head, parts.config.job):
             case At(entry):
                 state, resolved, snapshot_id = TableState.STEADY_STATE, entry.resolved.text, entry.snapshot_id
                 moment = entry.resolved.source_time
@@ -202,6 +207,11 @@ def _status(parts: Parts, target: TableName) -> TableStatus:
         quarantined=_quarantined(parts, target),
         index_bytes=index.bytes if index is not None and index.files else None,
         index_hit_rate=None if index is None else index.hit_rate,
+        data_files=None if held is None else held.data_files,
+        delete_files=None if held is None else held.delete_files,
+        snapshots=None if held is None else held.snapshots,
+        maintenance=None if made is None else made.summary[MADE_BY],
+        maintained_at=None if made is None else datetime.fromtimestamp(made.timestamp_ms / 1000, UTC),
     )
 
 

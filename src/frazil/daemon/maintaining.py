@@ -7,7 +7,8 @@
     sweep     files that no commit took are queued
     delete    what was queued for long enough goes     once, after all tables
 
-An action that fails is told, and the others go on: none of them needs another one to be right.
+An action that fails is told, and the others go on: none of them needs another one to be right. All of them together
+take no more cores at once than the budget says, so that a stream beside them has the others.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from pyspark.sql import SparkSession
 from frazil.clock import Clock
 from frazil.config.maintenance import MaintenanceConfig
 from frazil.config.model import PipelineConfig
+from frazil.config.values import bytes_text
+from frazil.daemon.due import EVERYTHING
 from frazil.daemon.places import Place, Places
 from frazil.daemon.results import MaintenanceStep
 from frazil.errors import FrazilError
@@ -30,46 +33,88 @@ from frazil.lake.deletions import IcebergDeletionQueue
 from frazil.lake.expiry import SnapshotLake
 from frazil.lake.manifests import ManifestLake
 from frazil.lake.table_files import TableFiles
+from frazil.maintenance.budget import Bucket
 from frazil.maintenance.compact import CompactSettings
 from frazil.maintenance.compact_run import Compact
 from frazil.maintenance.convert import ConvertSettings
 from frazil.maintenance.convert_run import Convert
 from frazil.maintenance.deletion_queue import DeletionWorker, QueueSettings
 from frazil.maintenance.expire import Expire, ExpireSettings, Keep, Period
-from frazil.maintenance.manifests import MergeManifests
+from frazil.maintenance.landing import Turn
+from frazil.maintenance.manifests import ManifestSettings, MergeManifests
 from frazil.maintenance.orphans import Sweep
+from frazil.model.ledger import TableHead
 from frazil.model.names import TableName
+from frazil.model.write import parse_sort
 from frazil.observability.logs import Log
 from frazil.workers.converting import SparkConverting
 from frazil.workers.rewriting import SparkRewriting
 
 QUEUE = "_frazil.deletion_queue"
+DELETE = "delete"
+COMMIT_BYTES = 1 << 30
+"""What one snapshot of a compaction replaces at most: between two of them it may be stopped."""
+FINISH_FILES = 2
+"""When nothing is to be left, two files that could be one are worth it; and so are two manifests."""
+FINISHED_MANIFESTS = ManifestSettings(min_manifests=2, drops_empty=True)
 _log = Log("frazil.maintenance")
 
 
-class Maintenance:
-    """Of one pipeline. `dry` plans and changes nothing."""
+def _always() -> bool:
+    return True
 
-    def __init__(self, config: PipelineConfig, places: Places, spark: SparkSession, clock: Clock) -> None:
+
+class Maintenance:
+    """Of one pipeline. With `bytes_per_hour` rewrites read no more than that."""
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        places: Places,
+        spark: SparkSession,
+        clock: Clock,
+        *,
+        bytes_per_hour: int | None = None,
+    ) -> None:
         self._config = config
         self._places = places
         self._spark = spark
         self._clock = clock
+        self._allowance = None if bytes_per_hour is None else Allowance(bytes_per_hour, clock)
         self._benches: dict[str, _Bench] = {}
 
-    def run(self, tables: Sequence[TableName], *, dry: bool) -> Iterator[MaintenanceStep]:
-        """What was done, or would be, as it happens; tables to which nothing has to be done are left out."""
+    def run(
+        self,
+        tables: Sequence[TableName],
+        *,
+        dry: bool = False,
+        actions: Sequence[str] = EVERYTHING,
+        finish: bool = True,
+        proceed: Callable[[], bool] = _always,
+        turn: Turn | None = None,
+    ) -> Iterator[MaintenanceStep]:
+        """What was done, or would be with `dry`, as it happens; tables to which nothing has to be done are left out.
+        With `finish` whatever helps a reader is done, otherwise what is worth it beside a stream. Asks before each step
+        whether to proceed, and between the commits of one. In a `turn` the pipeline publishes nothing to the tables."""
         for table in tables:
             bench = self._bench(self._places.of(table))
             for name, action in bench.actions.items():
-                yield from self._step(table.text, name, partial(action, table, dry), dry)
-        for place in dict.fromkeys(map(self._places.of, tables)):
-            yield from self._step(QUEUE, "delete", partial(self._bench(place).delete, tables, dry), dry)
+                if name in actions and proceed():
+                    yield from self._step(
+                        table.text, name, partial(action, table, _Wish(dry, finish, proceed, turn)), dry
+                    )
+        if DELETE in actions and proceed():
+            for place in dict.fromkeys(map(self._places.of, tables)):
+                yield from self._step(QUEUE, DELETE, partial(self._bench(place).delete, tables, dry), dry)
+
+    def head(self, table: TableName) -> TableHead:
+        """Raises CatalogUnavailable, or TableChanged if the table is gone."""
+        return self._places.of(table).lake.head(table)
 
     def _bench(self, place: Place) -> _Bench:
         name = place.catalog.settings.name
         if name not in self._benches:
-            self._benches[name] = _Bench(self._config, place, self._spark, self._clock)
+            self._benches[name] = _Bench(self._config, place, self._spark, self._clock, self._allowance)
         return self._benches[name]
 
     def _step(self, table: str, name: str, work: Callable[[], _Found | None], dry: bool) -> Iterator[MaintenanceStep]:
@@ -86,7 +131,7 @@ class Maintenance:
                 action=name,
                 reason=found.reason,
                 counts=found.counts,
-                done=not dry and problem is None,
+                done=not dry and problem is None and found.done,
                 seconds=round(self._clock.monotonic() - began, 3),
                 error="" if problem is None else str(problem),
                 hint="" if problem is None else problem.hint,
@@ -94,16 +139,51 @@ class Maintenance:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class _Wish:
+    """How an action is to be done."""
+
+    dry: bool
+    finish: bool
+    proceed: Callable[[], bool]
+    turn: Turn | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Found:
     reason: str
     counts: dict[str, int]
+    done: bool = True
+
+
+class Allowance:
+    """The bytes that rewrites of all tables may still read."""
+
+    def __init__(self, bytes_per_hour: int, clock: Clock) -> None:
+        self._clock = clock
+        self._bucket = Bucket.full(bytes_per_hour, clock.monotonic())
+
+    @property
+    def left(self) -> int:
+        return self._bucket.left(self._clock.monotonic())
+
+    @property
+    def wait_text(self) -> str:
+        seconds = self._bucket.seconds_until(self._clock.monotonic())
+        return f"waits {seconds:.0f} s: {bytes_text(self._bucket.per_hour)} of this hour are used up"
+
+    def take(self, size: int) -> None:
+        self._bucket = self._bucket.taken(size, self._clock.monotonic())
 
 
 class _Bench:
     """The actions on the tables of one catalog."""
 
-    def __init__(self, config: PipelineConfig, place: Place, spark: SparkSession, clock: Clock) -> None:
+    def __init__(
+        self, config: PipelineConfig, place: Place, spark: SparkSession, clock: Clock, allowance: Allowance | None
+    ) -> None:
         self._settings: MaintenanceConfig = config.maintenance
+        self._cores = cores_of(self._settings, spark.sparkContext.defaultParallelism)
+        self._allowance = allowance
         self._parquet = config.parquet.settings
         self._place = place
         self._spark = spark
@@ -116,38 +196,60 @@ class _Bench:
             "sweep": self.sweep,
         }
 
-    def convert(self, table: TableName, dry: bool) -> _Found | None:
-        made = Convert(self._place.lake, SparkConverting(self._spark, self._clock), self._clock, self._parquet)
+    def convert(self, table: TableName, wish: _Wish) -> _Found | None:
+        converting = SparkConverting(self._spark, self._clock, tasks=self._cores)
+        made = Convert(self._place.lake, converting, self._clock, self._parquet, wish.turn)
         settings = ConvertSettings(min_delete_files=self._settings.convert.min_delete_files)
         head = self._place.lake.head(table)
         plan = made.plan(table, head, self._place.lake.live(table, head), settings)
         if plan is None:
             return None
-        return _Found(plan.reason, plan.counts if dry else _counts(made.perform(plan, settings)))
+        return _Found(plan.reason, plan.counts if wish.dry else _counts(made.perform(plan, settings)))
 
-    def compact(self, table: TableName, dry: bool) -> _Found | None:
-        made = Compact(self._place.lake, SparkRewriting(self._spark, self._clock), self._clock, self._parquet)
-        own = self._settings.compact
-        settings = CompactSettings(
-            target_file_bytes=own.target_file_size,
-            min_input_files=own.min_input_files,
-            delete_ratio=own.delete_ratio,
-            budget_bytes=own.budget,
-        )
+    def compact(self, table: TableName, wish: _Wish) -> _Found | None:
+        rewriting = SparkRewriting(self._spark, self._clock, tasks=self._cores)
+        made = Compact(self._place.lake, rewriting, self._clock, self._parquet, wish.turn)
+        settings = self._compaction(wish.finish)
         head = self._place.lake.head(table)
         plan = made.plan(table, head, self._place.lake.live(table, head), settings)
         if plan is None:
             return None
-        return _Found(plan.reason, plan.counts if dry else _counts(made.perform(plan)))
+        if wish.dry:
+            return _Found(plan.reason, plan.counts)
+        if self._allowance is not None:
+            if self._allowance.left <= 0:
+                return _Found(f"{self._allowance.wait_text}; {plan.reason}", plan.counts, done=False)
+            self._allowance.take(plan.counts["bytes"])
+        done = made.perform(plan, proceed=wish.proceed)
+        return _Found(plan.reason, {**_counts(done), "waiting": plan.waiting + done.left})
 
-    def merge_manifests(self, table: TableName, dry: bool) -> _Found | None:
+    def _compaction(self, finish: bool) -> CompactSettings:
+        own = self._settings.compact
+        left = own.budget if self._allowance is None else max(1, min(own.budget, self._allowance.left))
+        settings = CompactSettings(
+            target_file_bytes=own.target_file_size,
+            min_input_files=own.min_input_files,
+            delete_ratio=own.delete_ratio,
+            budget_bytes=left,
+            commit_bytes=COMMIT_BYTES,
+            order_by=tuple(parse_sort(text) for text in own.order_by),
+            zorder_by=own.zorder_by,
+            sorted_files=own.sorted_files,
+        )
+        if not finish:
+            return settings
+        ratio = min(own.delete_ratio, own.rest_delete_ratio)
+        return dataclasses.replace(settings, min_input_files=FINISH_FILES, delete_ratio=ratio, tiered=False)
+
+    def merge_manifests(self, table: TableName, wish: _Wish) -> _Found | None:
         made = MergeManifests(ManifestLake(self._place.catalog), self._clock)
-        plan = made.plan(table, self._place.lake.head(table))
+        settings = FINISHED_MANIFESTS if wish.finish else ManifestSettings()
+        plan = made.plan(table, self._place.lake.head(table), settings)
         if plan is None:
             return None
-        return _Found(plan.reason, plan.counts if dry else _counts(made.perform(plan)))
+        return _Found(plan.reason, plan.counts if wish.dry else _counts(made.perform(plan)))
 
-    def expire(self, table: TableName, dry: bool) -> _Found | None:
+    def expire(self, table: TableName, wish: _Wish) -> _Found | None:
         own = self._settings.expire
         settings = ExpireSettings(
             max_age=timedelta(seconds=own.max_age),
@@ -160,12 +262,12 @@ class _Bench:
         plan = made.plan(table)
         if plan is None:
             return None
-        return _Found(plan.reason, plan.counts if dry else _counts(made.perform(table)))
+        return _Found(plan.reason, plan.counts if wish.dry else _counts(made.perform(table)))
 
-    def sweep(self, table: TableName, dry: bool) -> _Found | None:
+    def sweep(self, table: TableName, wish: _Wish) -> _Found | None:
         older_than = timedelta(seconds=self._settings.orphans.older_than)
         made = Sweep(self._files, self._queue, older_than, self._clock)
-        swept = made.plan(table)[0] if dry else made.perform(table)
+        swept = made.plan(table)[0] if wish.dry else made.perform(table)
         if not swept.queued and not swept.skipped:
             return None
         return _Found(swept.skipped or "files that no commit took", _counts(swept))
@@ -188,6 +290,11 @@ class _Bench:
     @cached_property
     def _files(self) -> TableFiles:
         return TableFiles(self._place.catalog, self._queue.name)
+
+
+def cores_of(settings: MaintenanceConfig, all_cores: int) -> int:
+    """How many tasks may run at once: half of the cores if nothing else is said, and never more than there are."""
+    return max(1, min(all_cores, settings.budget.cores or all_cores // 2))
 
 
 def _counts(done: Any) -> dict[str, int]:

@@ -6,6 +6,7 @@
     epochs() -> PublishedEpoch, newest first
     as_of()  -> SourceSnapshot; consistent() -> ConsistentEpoch: all tables at one moment
     maintain() -> MaintenanceStep, as they happen
+    doctor() -> Diagnosis of each table, with its findings
     quarantine() -> QuarantinedChange, in source order; replay() -> ReplayReport
 
 Field names are what `--json` prints: renaming one breaks scripts.
@@ -19,6 +20,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from frazil.model.epoch import ConsistentEpoch as ConsistentEpoch
+from frazil.model.examination import Finding as Finding
 from frazil.model.progress import LoadProgress
 from frazil.model.state import TableState
 
@@ -33,7 +35,9 @@ class TableAction(StrEnum):
 @dataclass(frozen=True, slots=True)
 class TableProgress:
     """How far one table has come in this run. `epochs`, `rows` and `deletes` count since it started; `data_files` and
-    `delete_files` are what the table holds. `error` is why it is held up, `hint` what to do about it."""
+    `delete_files` are what the table holds. `error` is why it is held up, `hint` what to do about it. `maintenance` is
+    what was done to its files and snapshots when it was maintained last in this run, `maintenance_waits` what could not
+    be done and why, `debt` what has come since."""
 
     name: str
     state: TableState
@@ -50,6 +54,10 @@ class TableProgress:
     error: str = ""
     hint: str = ""
     load: LoadProgress | None = None
+    maintained_at: datetime | None = None
+    maintenance: str = ""
+    maintenance_waits: str = ""
+    debt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +133,9 @@ class CheckReport:
 class TableStatus:
     """`resolved` and `snapshot_id` are of the newest published epoch; both are None before the first. `quarantined`
     counts the changes in quarantine; it is None for a table that has none. `index_bytes` and `index_hit_rate` are of
-    the key index, which all tables of a pipeline share; None before it was used."""
+    the key index, which all tables of a pipeline share; None before it was used. `data_files`, `delete_files` and
+    `snapshots` are what the table holds, `maintenance` and `maintained_at` tell of the newest snapshot in it that
+    maintenance made."""
 
     table: str
     state: TableState
@@ -137,6 +147,11 @@ class TableStatus:
     quarantined: int | None = None
     index_bytes: int | None = None
     index_hit_rate: float | None = None
+    data_files: int | None = None
+    delete_files: int | None = None
+    snapshots: int | None = None
+    maintenance: str | None = None
+    maintained_at: datetime | None = None
 
     def __post_init__(self) -> None:
         if self.resolved is None and self.snapshot_id is not None:
@@ -214,3 +229,32 @@ class MaintenanceStep:
     seconds: float
     error: str = ""
     hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examining:
+    """How far an examination is: `done` of `total` files in this step; a step without files has a total of 0."""
+
+    table: str
+    step: str
+    done: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What an examination of one table found. With repairs: `snapshot_id` is that of the second look, and findings of
+    the first one that it did not see any more are `fixed`. `keys_examined` if there was a key to look for twice."""
+
+    table: str
+    snapshot_id: int | None
+    data_files: int
+    delete_files: int
+    keys_examined: bool
+    seconds: float
+    findings: tuple[Finding, ...]
+
+    @property
+    def remaining(self) -> tuple[Finding, ...]:
+        """Those that somebody has to do something about."""
+        return tuple(finding for finding in self.findings if finding.remains)

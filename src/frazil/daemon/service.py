@@ -137,8 +137,11 @@ class Service:
         config = assembly.parts.config
         if not config.maintenance.enabled:
             return None
-        maintenance = Maintenance(config, assembly.places, assembly.spark, self._clock)
-        vacuum = Autovacuum(maintenance, lambda: list(run.tables.values()), config.maintenance, self._clock)
+        per_hour = config.maintenance.budget.bytes_per_hour
+        maintenance = Maintenance(config, assembly.places, assembly.spark, self._clock, bytes_per_hour=per_hour)
+        vacuum = Autovacuum(
+            maintenance, lambda: list(run.tables.values()), config.maintenance, self._clock, self._metrics
+        )
         vacuum.start()
         return vacuum
 
@@ -283,8 +286,7 @@ def check_rescans(assembly: Assembly, table: str) -> None:
 
 
 def _table_progress(table: RunningTable, now: datetime) -> TableProgress:
-    done, trouble = table.done_through, table.trouble
-    data_files, delete_files = (None, None) if table.files is None else table.files
+    done, trouble, held, upkeep = table.done_through, table.trouble, table.holdings, table.upkeep
     return TableProgress(
         table.name,
         table.state,
@@ -295,10 +297,14 @@ def _table_progress(table: RunningTable, now: datetime) -> TableProgress:
         source=table.source,
         deletes=table.deletes,
         snapshot_id=table.snapshot_id,
-        data_files=data_files,
-        delete_files=delete_files,
-        snapshots=table.snapshots,
+        data_files=None if held is None else held.data_files,
+        delete_files=None if held is None else held.delete_files,
+        snapshots=None if held is None else held.snapshots,
         error="" if trouble is None else str(trouble),
         hint="" if trouble is None else trouble.hint,
         load=table.load,
+        maintained_at=upkeep.at,
+        maintenance=upkeep.done,
+        maintenance_waits=upkeep.waits,
+        debt=upkeep.debt,
     )

@@ -22,6 +22,7 @@ from typing import Protocol
 
 from frazil.config.model import OnError, PipelineConfig
 from frazil.config.routing import Route
+from frazil.daemon.holdings import Added, Holdings
 from frazil.epochs.progress import Progress
 from frazil.errors import FrazilError
 from frazil.lake.changes import SchemaChange
@@ -48,6 +49,17 @@ class KeepsTables(Protocol):
     def set_property(self, table: TableName, name: str, value: str | None) -> None: ...
     def plan(self, table: TableName, columns: Sequence[Column], options: TableOptions) -> SchemaChange: ...
     def plan_layout(self, table: TableName, options: TableOptions) -> LayoutChange: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """How a table was maintained in this run: when last, what was done, what could not be and why; and what has come
+    since."""
+
+    at: datetime | None = None
+    done: str = ""
+    waits: str = ""
+    debt: str = ""
 
 
 @dataclass
@@ -82,10 +94,13 @@ class RunningTable:
     """How far its first load is; None if there is none under way."""
     trouble: FrazilError | None = None
     """Why it is held up."""
-    files: tuple[int, int] | None = None
-    """Data and delete files it holds."""
-    snapshots: int | None = None
-    """How many lie on its ancestry."""
+    holdings: Holdings | None = None
+    """What it holds; None until it was looked at."""
+    added: Added = field(default_factory=Added)
+    """What this run has added to it."""
+    upkeep: Upkeep = field(default_factory=Upkeep)
+    turn: Lock = field(default_factory=Lock, repr=False)
+    """Held while an epoch is published, and by maintenance that loses against the stream."""
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     @property
@@ -159,16 +174,16 @@ class RunningTable:
 
     def show(self, head: TableHead) -> None:
         """What the table holds, whoever wrote it."""
-        facts = head.ancestry[0].summary if head.ancestry else {}
-        self.files = int(facts.get("total-data-files", 0)), int(facts.get("total-delete-files", 0))
-        self.snapshots = len(head.ancestry)
+        with self._lock:
+            self.holdings = Holdings.at(head)
 
     def holds_more(self, plan: CommitPlan) -> None:
         """What a commit has added and taken away."""
-        if self.files is not None and self.snapshots is not None:
-            data, deletes = self.files
-            deletes += len(plan.delete_files) - len(plan.removed_deletes)
-            self.files, self.snapshots = (data + len(plan.data_files), deletes), self.snapshots + 1
+        with self._lock:
+            if self.holdings is not None:
+                self.holdings = self.holdings.with_commit(plan)
+            if plan.files:
+                self.added = self.added.with_commit(plan)
 
     def landed(self, entry: LedgerEntry, snapshot_id: int | None, at: datetime) -> None:
         """The oldest epoch in flight is published."""

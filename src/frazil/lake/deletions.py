@@ -4,7 +4,8 @@
     batches()               what the queue holds, of one moment
     settle(batch, left)     the batch goes, what is left of it comes as new batches: one commit, if the batch is there
 
-    drop(table)             last metadata file to the queue --> table out of the catalog; its files stay until expanded
+    drop(table)             last metadata file to the queue, as an intent --> table out of the catalog --> the intent is
+                            confirmed; its files stay until it is expanded
 
 A batch has a name that is never used twice, so two workers that settle the same one do it once. The rows of a batch
 are all of one table and of one kind. The table's own old snapshots go once a while, as those of the checkpoints.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
@@ -23,10 +25,12 @@ from pyspark.sql import functions as F
 from frazil.clock import Clock
 from frazil.errors import CatalogRefused, CatalogUnavailable
 from frazil.lake.catalogs import Catalog, CatalogType, catalog_error
+from frazil.lake.census import TableCensus
 from frazil.lake.expiry import parse_snapshots
 from frazil.lake.failures import JAVA_ERRORS
 from frazil.lake.heads import read_metadata
 from frazil.lake.live import LiveReader
+from frazil.lake.reachable import path_key
 from frazil.lake.system_tables import SystemTable, system_shape
 from frazil.lake.tables import Tables
 from frazil.model.columns import LONG, STRING, TIMESTAMPTZ
@@ -34,6 +38,7 @@ from frazil.model.commit import Accepted, Refused, Unknown
 from frazil.model.deletions import Batch, Deletion, DeletionType, Why
 from frazil.model.ledger import TableHead
 from frazil.model.names import TableName
+from frazil.model.snapshots import TableSnapshots
 
 NAME = "deletion_queue"
 BATCH_FILES = 1000
@@ -98,9 +103,10 @@ class IcebergDeletionQueue:
 
     def settle(self, batch: Batch, left: Sequence[Deletion]) -> bool:
         """False if the batch is not there any more: somebody else has settled it. Raises like `enqueue`."""
-        return self._exchange(batch.name, left)
+        return self._exchange(batch.name, left) is not None
 
-    def _exchange(self, gone: str | None, deletions: Sequence[Deletion]) -> bool:
+    def _exchange(self, gone: str | None, deletions: Sequence[Deletion]) -> Sequence[str] | None:
+        """The names of the batches that these became; None if the one that was to go for them is not there."""
         groups = {str(self._clock.new_uuid()): part for part in _parts(deletions, self._batch_files)}
         rows = {name: [_row(name, deletion) for deletion in part] for name, part in groups.items()}
         summary = {"frazil.operation": "deletion-queue"}
@@ -111,7 +117,7 @@ class IcebergDeletionQueue:
             if rows and present.issuperset(rows):
                 break  # a lost answer: it had landed
             if gone is not None and gone not in present:
-                return False
+                return None
             answer = self._table.exchange(head, gone, rows, summary)
             match answer:
                 case Accepted():
@@ -130,7 +136,7 @@ class IcebergDeletionQueue:
                 hint="others write to it all the time, or the catalog is in trouble: it is tried again later",
             )
         self._table.tidy(TIDY_EVERY)
-        return True
+        return tuple(rows)
 
     def _names(self, head: TableHead) -> set[str]:
         """Of the batches that are there."""
@@ -139,27 +145,52 @@ class IcebergDeletionQueue:
     def drop(self, table: TableName) -> bool:
         """Takes the table out of the catalog. Its files go by way of the queue, unless it says that they are not its
         own. A Hadoop catalog has tables by their folder alone, and deletes it itself. False if there was no such table.
-        Raises CatalogUnavailable, CatalogRefused or StorageUnavailable."""
+        Raises CatalogUnavailable, CatalogRefused or StorageUnavailable; then the table may be gone all the same, and
+        the queue finds out."""
         tables = Tables(self._catalog)
         if not tables.exists(table):
             return False
-        if self._catalog.settings.type is CatalogType.HADOOP:
-            return tables.drop(table)
         base, _ = read_metadata(self._catalog, table)
         seen = parse_snapshots(base)
+        if self._catalog.settings.type is CatalogType.HADOOP:
+            self._check_folder(table, seen, base.metadata.location())
+            return tables.drop(table)
         location = base.metadata.metadataFileLocation()
-        if seen.may_be_cleaned and location:
-            # First: a crash may leave a row of a table that is still there, which the worker finds out.
-            row = Deletion(
-                path=location,
-                table=table,
-                table_uuid=seen.uuid,
-                orphaned_at=self._clock.now(),
-                type=DeletionType.METADATA,
-                why=Why.DROPPED,
-            )
-            self.enqueue([row])
-        return tables.drop(table)
+        if not seen.may_be_cleaned or not location:
+            return tables.drop(table)
+        intent = Deletion(
+            path=location,
+            table=table,
+            table_uuid=seen.uuid,
+            orphaned_at=self._clock.now(),
+            type=DeletionType.METADATA,
+            why=Why.DROPPING,
+        )
+        # First: a crash may leave the intent to drop a table that is still there, which the worker finds out.
+        batches = self._exchange(None, [intent])
+        dropped = tables.drop(table)
+        if dropped:
+            confirmed = replace(intent, why=Why.DROPPED, orphaned_at=self._clock.now())
+            if not batches or self._exchange(batches[0], [confirmed]) is None:
+                # A worker was faster, and may have found the table still there.
+                self._exchange(None, [confirmed])
+        return dropped
+
+    def _check_folder(self, table: TableName, seen: TableSnapshots, location: str) -> None:
+        """Raises CatalogRefused if a folder is to be deleted in which others have files. In that of a table that was
+        registered from another one's metadata there is metadata alone."""
+        if not path_key(location).endswith("/".join(("", *table.namespace, table.name))):
+            return
+        other = TableCensus(self._catalog).holder(seen.uuid, beside=table.text)
+        if other is None and seen.may_be_cleaned:
+            return
+        why = "it says gc.enabled=false" if other is None else f"{other} was registered from its metadata"
+        raise CatalogRefused(
+            f"{table} cannot be dropped: {why}, so its files belong to others too, and a Hadoop catalog drops a table "
+            "by deleting its folder",
+            hint=f"drop {other} first" if other else f"set gc.enabled=true on {table} if nobody else needs its files",
+            table=table.text,
+        )
 
 
 def _parts(deletions: Sequence[Deletion], most: int) -> Iterator[Sequence[Deletion]]:

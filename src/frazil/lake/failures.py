@@ -36,6 +36,11 @@ BAD_REQUEST = _EXCEPTIONS + "BadRequestException"
 UNSUPPORTED = "java.lang.UnsupportedOperationException"
 NO_BUCKET = "software.amazon.awssdk.services.s3.model.NoSuchBucketException"
 NO_JSON = "org.apache.iceberg.shaded.com.fasterxml.jackson.core.JsonProcessingException"
+NO_FILE = (
+    _EXCEPTIONS + "NotFoundException",
+    "java.io.FileNotFoundException",
+    "java.nio.file.NoSuchFileException",
+)
 _MISSING_CLASS = ("java.lang.NoClassDefFoundError", "java.lang.ClassNotFoundException")
 LOST_JVM = "lost connection to the JVM"
 _RESTART_JVM = (

@@ -7,15 +7,18 @@ A column's type only ever widens, so the newest schema that has it tells a type 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from frazil.lake.tables import LoadedTable
-from frazil.model.columns import BadType, Field
+from frazil.model.columns import BadType, Field, Schema, StructOf, Type
 from frazil.model.compaction import RewrittenTable
 from frazil.model.conversion import ConvertedTable, KeyColumn
+from frazil.model.ordering import OrderField
+from frazil.model.partitions import BadPartition, Transform, takes
 
 _NAME_MAPPING = "schema.name-mapping.default"
+_UNSORTED = 0
 
 
 def converted_table(loaded: LoadedTable, metadata: Mapping[str, Any]) -> ConvertedTable:
@@ -35,6 +38,7 @@ def converted_table(loaded: LoadedTable, metadata: Mapping[str, Any]) -> Convert
 def rewritten_table(loaded: LoadedTable, metadata: Mapping[str, Any], sequence_number: int) -> RewrittenTable:
     """A table as a compaction knows it; `metadata` and the head's sequence number are those of the same moment."""
     current = next(s for s in metadata["schemas"] if s["schema-id"] == loaded.schema.schema_id)
+    sort, sort_order_id = sort_order(loaded.schema, metadata)
     return RewrittenTable(
         name=loaded.name,
         schema=loaded.schema,
@@ -45,7 +49,40 @@ def rewritten_table(loaded: LoadedTable, metadata: Mapping[str, Any], sequence_n
         specs=loaded.specs,
         storage=loaded.storage,
         name_mapping=loaded.properties.get(_NAME_MAPPING),
+        sort=sort,
+        sort_order_id=sort_order_id,
     )
+
+
+def sort_order(schema: Schema, metadata: Mapping[str, Any]) -> tuple[tuple[OrderField, ...], int | None]:
+    """The table's own order and its id; none if it is unsorted, or has a field that cannot be computed here: a
+    transform of a later specification, a column that is gone or is no plain value."""
+    default = metadata.get("default-sort-order-id", _UNSORTED)
+    order = next((o for o in metadata.get("sort-orders", ()) if o["order-id"] == default), None)
+    if default == _UNSORTED or order is None:
+        return (), None
+    fields = []
+    for json in order["fields"]:
+        try:
+            transform = Transform.parse(json["transform"])
+            type_ = _type_of(schema.fields, json["source-id"])
+        except (BadPartition, KeyError):
+            return (), None
+        if type_ is None or not takes(transform, type_):
+            return (), None
+        descending, nulls_first = json["direction"] == "desc", json["null-order"] == "nulls-first"
+        fields.append(OrderField(json["source-id"], transform, descending, nulls_first))
+    return tuple(fields), default
+
+
+def _type_of(fields: Sequence[Field], field_id: int) -> Type | None:
+    """Of a column, or of one inside of structs."""
+    for field in fields:
+        if field.id == field_id:
+            return field.type
+        if isinstance(field.type, StructOf) and (inner := _type_of(field.type.fields, field_id)) is not None:
+            return inner
+    return None
 
 
 def _initial_defaults(json: Any) -> Iterator[tuple[int, Any]]:

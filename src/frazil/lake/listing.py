@@ -57,7 +57,8 @@ def parse_entry(json: Mapping[str, Any], sequence_number: int) -> Entry:
     }
     kind = Kind(json["content"].lower().replace("_", "-"))
     if kind is Kind.DATA:
-        return LiveFile(**common, bounds=_bounds(json), first_row_id=json.get("first-row-id"))
+        first_row_id, sort_order_id = json.get("first-row-id"), json.get("sort-order-id")
+        return LiveFile(**common, bounds=_bounds(json), first_row_id=first_row_id, sort_order_id=sort_order_id)
     return LiveDelete(
         **common,
         kind=kind,
@@ -228,6 +229,7 @@ def _own_data(file: FileClosed, sequence_number: int, bounds_of: frozenset[int])
         spec_id=file.spec_id,
         partition=tuple(file.partition),
         bounds=bounds,
+        sort_order_id=file.sort_order_id,
     )
 
 

@@ -118,6 +118,13 @@ class LiveReader:
         return changed(listing, snapshot_id, gone, came, everywhere)
 
 
+def entries_of(catalog: Catalog, base: Base, snapshot_id: int) -> list[Entry]:
+    """Every live entry of every manifest of a snapshot, as it stands there: a file that is registered twice comes
+    twice. Raises what Java raises."""
+    manifests = _Manifests(catalog, base, base.metadata.snapshot(snapshot_id))
+    return manifests.read(manifests.paths, ())
+
+
 class _Manifests:
     """The manifests of one snapshot."""
 

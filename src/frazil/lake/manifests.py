@@ -1,10 +1,11 @@
 """Manifests of a table, and the commit that puts small ones together: no data file and no row changes.
 
-    manifests(table, head) ---------> path, size and number of files of each data manifest
+    manifests(table, head) ---------> path, size and number of files of each manifest, of data files and of deletes
     merge_manifests(head, paths) ---> RewriteManifests of exactly these --staged, sent once--> CommitAnswer
+                                        data: written by the operation     deletes: written here, replaced by it
 
 iceberg-java merges manifests by itself once a hundred have piled up; a reader that plans a query opens all of them
-until then. Manifests of deletes are left to it: it has no other operation for them.
+until then.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from frazil.lake.catalogs import Catalog, catalog_error
 from frazil.lake.commits import base_of
+from frazil.lake.delete_manifests import merge_delete_manifests
 from frazil.lake.failures import JAVA_ERRORS
 from frazil.lake.handles import Handles, made_once
 from frazil.lake.handover import java_list, set_summary
@@ -36,13 +38,17 @@ class ManifestLake:
         return read_head(self._catalog, table)
 
     def manifests(self, table: TableName, head: TableHead) -> tuple[LiveManifest, ...]:
-        """The data manifests of exactly this head. Raises CatalogUnavailable or CatalogRefused."""
+        """All manifests of exactly this head. Raises CatalogUnavailable or CatalogRefused."""
         base = base_of(table, head)
         if head.snapshot_id is None:
             return ()
         try:
-            found = base.metadata.snapshot(head.snapshot_id).dataManifests(base.table.io())
-            return tuple(_manifest(found.get(place)) for place in range(found.size()))
+            snapshot, io = base.metadata.snapshot(head.snapshot_id), base.table.io()
+            data, deletes = snapshot.dataManifests(io), snapshot.deleteManifests(io)
+            return (
+                *(_manifest(data.get(place), deletes=False) for place in range(data.size())),
+                *(_manifest(deletes.get(place), deletes=True) for place in range(deletes.size())),
+            )
         except JAVA_ERRORS as error:
             raise catalog_error(self._catalog, error, "read the manifests of", table.text) from None
 
@@ -56,9 +62,11 @@ class ManifestLake:
             chosen = made_once(self._catalog, "manifest among", _among)
             handles = chosen.handles
             operation = transaction.rewriteManifests()
-            operation.clusterBy(handles.as_function(made_once(self._catalog, "spec id of file", _spec_id)))
-            wanted = self._catalog.spark._jvm.java.util.HashSet(java_list(self._catalog, paths))
-            operation.rewriteIf(handles.as_function(chosen.contains.bindTo(wanted), "java.util.function.Predicate"))
+            replaced = merge_delete_manifests(self._catalog, base, operation, frozenset(paths))
+            if replaced < len(paths):
+                operation.clusterBy(handles.as_function(made_once(self._catalog, "spec id of file", _spec_id)))
+                wanted = self._catalog.spark._jvm.java.util.HashSet(java_list(self._catalog, paths))
+                operation.rewriteIf(handles.as_function(chosen.contains.bindTo(wanted), "java.util.function.Predicate"))
             set_summary(self._catalog, operation, summary)
             operation.commit()
             staged = transaction.currentMetadata()
@@ -90,6 +98,6 @@ def _spec_id(handles: Handles) -> Any:
     return handles.virtual(file, "specId", handles.int).asType(whole)
 
 
-def _manifest(java: Any) -> LiveManifest:
+def _manifest(java: Any, *, deletes: bool) -> LiveManifest:
     files = (java.existingFilesCount() or 0) + (java.addedFilesCount() or 0)
-    return LiveManifest(java.path(), java.length(), java.partitionSpecId(), files)
+    return LiveManifest(java.path(), java.length(), java.partitionSpecId(), files, deletes)

@@ -19,8 +19,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from frazil.errors import CatalogRefused
 from frazil.lake.catalogs import Catalog, catalog_error, iceberg_properties
+from frazil.lake.census import TableCensus
 from frazil.lake.expiry import parse_snapshots
-from frazil.lake.failures import JAVA_ERRORS, NO_JSON, NO_SUCH_TABLE, failure_of
+from frazil.lake.failures import JAVA_ERRORS, NO_FILE, NO_JSON, NO_SUCH_TABLE, failure_of
 from frazil.lake.handles import Handles, handles_of, lines, made_once
 from frazil.lake.handover import java_list
 from frazil.lake.heads import MAIN, document_of, parse_head, read_metadata
@@ -34,11 +35,6 @@ from frazil.model.snapshots import GC_PROPERTY
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _METADATA_PATH_PROPERTY = "write.metadata.path"
 _BULK_FAILED = "org.apache.iceberg.io.BulkDeletionFailureException"
-_NO_FILE = (
-    "org.apache.iceberg.exceptions.NotFoundException",
-    "java.io.FileNotFoundException",
-    "java.nio.file.NoSuchFileException",
-)
 _OWN_FOLDERS = ("shard=", "epoch=", "fence=", "replay=", "deletes", "partial", "vectors")
 
 
@@ -49,6 +45,10 @@ class TableFiles:
         self._catalog = catalog
         self._queue = queue
         self._asked: tuple[tuple[str, str], dict[str, bool]] | None = None
+
+    def census(self) -> TableCensus:
+        """Nothing is asked yet."""
+        return TableCensus(self._catalog)
 
     def standing(self, table: TableName) -> Standing:
         """Raises CatalogUnavailable or CatalogRefused."""
@@ -101,7 +101,7 @@ class TableFiles:
             metadata = self._catalog.iceberg.TableMetadataParser.read(io, metadata_file)
             document = document_of(self._catalog, metadata)
         except JAVA_ERRORS as error:
-            if failure_of(error, iceberg_properties(self._catalog.settings)).has(*_NO_FILE):
+            if failure_of(error, iceberg_properties(self._catalog.settings)).has(*NO_FILE):
                 return ()
             raise catalog_error(self._catalog, error, "read the metadata of a dropped table", metadata_file) from None
         if document.get("properties", {}).get(GC_PROPERTY, "true").lower() == "false":
@@ -131,7 +131,7 @@ class TableFiles:
                 for name, make in (("location", _location), ("size", _size), ("created", _created))
             ]
         except Py4JJavaError as error:
-            if failure_of(error, iceberg_properties(self._catalog.settings)).has(*_NO_FILE):
+            if failure_of(error, iceberg_properties(self._catalog.settings)).has(*NO_FILE):
                 return ()
             raise catalog_error(self._catalog, error, "list the files of", table.text) from None
         except Py4JError as error:
@@ -153,7 +153,7 @@ class TableFiles:
             metadata = self._catalog.iceberg.TableMetadataParser.read(io, metadata_file)
             return None if metadata.snapshots().isEmpty() else str(metadata.uuid())
         except JAVA_ERRORS as error:
-            if failure_of(error, iceberg_properties(self._catalog.settings)).has(NO_JSON, *_NO_FILE):
+            if failure_of(error, iceberg_properties(self._catalog.settings)).has(NO_JSON, *NO_FILE):
                 return None
             raise catalog_error(self._catalog, error, "read the metadata files of", table.text) from None
 
@@ -187,7 +187,7 @@ class TableFiles:
                 io.deleteFile(path)
             except JAVA_ERRORS as error:
                 failure = failure_of(error, iceberg_properties(self._catalog.settings))
-                if not failure.has(*_NO_FILE):
+                if not failure.has(*NO_FILE):
                     failed[path] = str(failure)
         return failed
 

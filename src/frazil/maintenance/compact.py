@@ -1,52 +1,57 @@
-"""Decides which data files are put together, and whether what came of it may be published. Pure.
+"""Decides which data files are put together. Pure.
 
-    live files --by spec and partition--> small ones, and ones with many deleted rows
-        --in order of age, as many as fill a file--> groups: worth it?  enough files, a full file, or many deleted rows
-        --cold partitions first, up to a budget----> CompactPlan
-    the head to publish on --settle--> Settled: groups as they were, groups with other deletes, groups that are gone
+    live files --by spec and partition--> small ones, ones with many deleted rows, ones that do not lie in order
+        --in order of age, as many as fill a file or a run of files--> groups: worth it?
+        --cold partitions first, up to a budget--> CompactPlan
 
 Equality deletes stay as they are. Files of a partition meet only if the same ones reach all of them, and what is
 written gets a sequence number at which they reach it too, and no others do; so does every one that comes later (H15).
-A stream that adds some with every epoch is nothing to wait for. Between the plan and a later head
-
-    an append                 needs nothing
-    an equality delete        needs nothing: it is newer
-    a vector, a position      follows its rows into the rewritten file (H16); if that is all there is to it, the group
-                              is published
-    a rewrite of an input     makes the group useless: it is dropped, and planned anew from what is there then
+A stream that adds some with every epoch is nothing to wait for. What is published is decided in `compact_settle`.
 
 So that small files of a stream are not written over and over again, a file that outweighs all others of its group
 stays out of it: a row is rewritten a logarithmic number of times before it lies in a full file.
+
+A table with an order is sorted on the way, over as much as fills `sorted_files` files: only files that do not reach
+into each other let a reader pass over most of them.
+
+    small files --sorted--> a full file that spans all keys --as many as fill a run, sorted--> files of narrow ranges
+    full, in no order: sorted once                                                             left alone
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from frazil.maintenance.compact_order import order_of
+from frazil.maintenance.compact_settle import DeleteId, by_position, delete_id
 from frazil.model.columns import VARIANT, ListOf, MapOf, StructOf, Type
-from frazil.model.compaction import Carried, Concatenated, Group, Moved, Rewrite, RewrittenTable
+from frazil.model.compaction import Group, Rewrite, RewrittenTable
 from frazil.model.files import Kind
 from frazil.model.live import LiveDelete, LiveFile, LiveFiles
 from frazil.model.names import maintenance_folder
-from frazil.model.write import ParquetSettings
+from frazil.model.ordering import Order, run_of
+from frazil.model.write import ParquetSettings, SortField
 
 ACTION = "compact"
 _PARQUET = "parquet"
 _SLACK = 1.25
 """A group that was to fill one file must not leave a crumb in a second one, if its rows compress a little worse."""
+_TINY = 0.2
+"""Of the target. Sorted rows compress better: what was to be a full file may become a small one, but hardly this."""
 _Partition = tuple[int, tuple[Any, ...]]
-_DeleteId = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactSettings:
     """A file below `small_ratio` of the target is small; one with more than `delete_ratio` of its rows deleted is
     rewritten even by itself. `budget_bytes` bounds what one plan reads, `commit_bytes` what one snapshot replaces.
-    `tiered` leaves a file out that outweighs the rest of its group: better beside a stream, worse for a last time."""
+    `tiered` leaves a file out that outweighs the rest of its group: better beside a stream, worse for a last time.
+    `order_by` or `zorder_by` for another order than the table's own; up to `sorted_files` full files are sorted
+    together."""
 
     target_file_bytes: int = 256 << 20
     min_input_files: int = 10
@@ -55,23 +60,32 @@ class CompactSettings:
     budget_bytes: int = 64 << 30
     commit_bytes: int = 4 << 30
     tiered: bool = True
+    order_by: tuple[SortField, ...] = ()
+    zorder_by: tuple[str, ...] = ()
+    sorted_files: int = 10
 
     def __post_init__(self) -> None:
         if self.target_file_bytes < 1 or self.min_input_files < 2 or self.budget_bytes < 1 or self.commit_bytes < 1:
             raise ValueError("sizes begin at one byte, and min_input_files at 2")
         if not 0 < self.small_ratio <= 1 or not 0 < self.delete_ratio <= 1:
             raise ValueError("small_ratio and delete_ratio lie between 0 and 1")
+        if self.order_by and self.zorder_by:
+            raise ValueError("rows lie in one order: order_by or zorder_by")
+        if self.sorted_files < 1:
+            raise ValueError("sorted_files begins at 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactPlan:
-    """Groups in the order in which they are worked off. `waiting` groups are beyond the budget."""
+    """Groups in the order in which they are worked off. `waiting` groups are beyond the budget. `order` is that of the
+    rows they become, None if they keep theirs."""
 
     table: RewrittenTable
     snapshot_id: int
     groups: tuple[Group, ...]
     commit_bytes: int
     waiting: int = 0
+    order: Order | None = None
 
     @property
     def reason(self) -> str:
@@ -117,6 +131,7 @@ class CompactPlan:
             sequence_number=_sequence_until(groups),
             groups=tuple(groups),
             parquet=parquet or ParquetSettings(),
+            order=self.order,
         )
 
 
@@ -127,20 +142,23 @@ def _sequence_until(groups: Iterable[Group]) -> int:
 def plan_compaction(
     table: RewrittenTable, live: LiveFiles, settings: CompactSettings | None = None
 ) -> CompactPlan | None:
-    """None if nothing is worth it, or if the table has a type that is not written here."""
+    """None if nothing is worth it, or if the table has a type that is not written here. Raises ConfigError if it cannot
+    have the order that the settings ask for."""
     settings = settings or CompactSettings()
+    order = order_of(table, settings.order_by, settings.zorder_by)
     if live.snapshot_id is None or any(_has_variant(field.type) for field in table.schema):
         return None
-    dead = _dead_shares(live)
+    look = _Look(settings, order, _dead_shares(live))
     partitions: dict[_Partition, list[LiveFile]] = {}
     for file in live.files:
-        partitions.setdefault((file.spec_id, file.partition), []).append(file)
+        if file.format == _PARQUET:
+            partitions.setdefault((file.spec_id, file.partition), []).append(by_position(file))
+    deletes = _equality_numbers(live)
     found: list[tuple[int, str, Group]] = []
     for place, files in partitions.items():
         newest = max(file.sequence_number for file in files)
-        for until, alike in _reached_alike(files, table.sequence_number):
-            candidates = [_by_position(file) for file in alike if _is_candidate(file, dead, settings)]
-            found += [(newest, repr(place), group) for group in _groups(candidates, until, dead, settings)]
+        for until, alike in _reached_alike(files, deletes.get(place, ()), table.sequence_number):
+            found += [(newest, repr(place), group) for group in _groups(alike, until, look)]
     # Of one partition they stay in the order of age.
     ordered = [group for _, _, group in sorted(found, key=lambda one: one[:2])]
     chosen = _within_budget(ordered, settings.budget_bytes)
@@ -152,6 +170,7 @@ def plan_compaction(
         groups=tuple(chosen),
         commit_bytes=settings.commit_bytes,
         waiting=len(ordered) - len(chosen),
+        order=order,
     )
 
 
@@ -167,30 +186,37 @@ def _has_variant(type_: Type) -> bool:
             return type_ == VARIANT
 
 
-# which files
+def _equality_numbers(live: LiveFiles) -> dict[_Partition, list[int]]:
+    """Sequence numbers of the equality deletes that reach files of a partition, ascending."""
+    found: dict[_Partition, set[int]] = {}
+    for file in live.files:
+        numbers = {one.sequence_number for one in file.deletes if one.kind is Kind.EQUALITY_DELETE}
+        if numbers:
+            found.setdefault((file.spec_id, file.partition), set()).update(numbers)
+    return {place: sorted(numbers) for place, numbers in found.items()}
 
 
-def _reached_alike(files: Iterable[LiveFile], newest: int) -> Iterator[tuple[int, list[LiveFile]]]:
+def _reached_alike(
+    files: Iterable[LiveFile], deletes: Sequence[int], newest: int
+) -> Iterator[tuple[int, list[LiveFile]]]:
     """Files of a partition between two equality deletes, and the highest number at which no other one reaches them."""
-    deletes = {one.sequence_number for file in files for one in file.deletes if one.kind is Kind.EQUALITY_DELETE}
-    bounds = sorted(deletes)
     spans: dict[int, list[LiveFile]] = {}
     for file in files:
-        spans.setdefault(bisect_right(bounds, file.sequence_number), []).append(file)
+        spans.setdefault(bisect_right(deletes, file.sequence_number), []).append(file)
     for span, between in sorted(spans.items()):
-        yield (bounds[span] - 1 if span < len(bounds) else newest), between
+        yield (deletes[span] - 1 if span < len(deletes) else newest), between
 
 
 def _dead_shares(live: LiveFiles) -> dict[str, float]:
     """How much of each file is deleted by position; a guess where a delete file is for several data files."""
-    reached: dict[_DeleteId, int] = {}
+    reached: dict[DeleteId, int] = {}
     for file in live.files:
         for delete in _shared(file):
-            reached[_id(delete)] = reached.get(_id(delete), 0) + file.records
+            reached[delete_id(delete)] = reached.get(delete_id(delete), 0) + file.records
     shares = {}
     for file in live.files:
         own = sum(delete.records for delete in file.deletes if delete.data_file == file.path)
-        others = sum(delete.records * file.records / max(reached[_id(delete)], 1) for delete in _shared(file))
+        others = sum(delete.records * file.records / max(reached[delete_id(delete)], 1) for delete in _shared(file))
         if own or others:
             shares[file.path] = min(1.0, (own + others) / max(file.records, 1))
     return shares
@@ -200,72 +226,146 @@ def _shared(file: LiveFile) -> Iterable[LiveDelete]:
     return (one for one in file.deletes if one.kind is Kind.POSITION_DELETE and one.data_file is None)
 
 
-def _is_candidate(file: LiveFile, dead: Mapping[str, float], settings: CompactSettings) -> bool:
-    small = file.size < settings.small_ratio * settings.target_file_bytes
-    return file.format == _PARQUET and (small or dead.get(file.path, 0.0) > settings.delete_ratio)
+# which files
 
 
-def _groups(files: Iterable[LiveFile], until: int, dead: Mapping[str, float], settings: CompactSettings) -> list[Group]:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What is known of files while a plan is made. `dead` is how much of a file is deleted."""
+
+    settings: CompactSettings
+    order: Order | None
+    dead: Mapping[str, float]
+
+    @property
+    def capacity(self) -> int:
+        """How much a group holds."""
+        return self.settings.target_file_bytes * (1 if self.order is None else self.settings.sorted_files)
+
+    def alive(self, file: LiveFile) -> float:
+        return file.size * (1.0 - self.dead.get(file.path, 0.0))
+
+    def is_small(self, file: LiveFile) -> bool:
+        return file.size < self.settings.small_ratio * self.settings.target_file_bytes
+
+    def is_heavy(self, file: LiveFile) -> bool:
+        return self.dead.get(file.path, 0.0) > self.settings.delete_ratio
+
+    def run_files(self, file: LiveFile) -> int:
+        """Over how many files its rows were sorted; 0 if it does not lie in order."""
+        if self.order is None:
+            return 0
+        told = run_of(file.path)
+        if told is not None and told.mark == self.order.mark:
+            return told.files
+        return int(self.order.order_id is not None and file.sort_order_id == self.order.order_id)
+
+    def is_unsorted(self, file: LiveFile) -> bool:
+        """Of full files; small ones are rewritten anyway."""
+        return self.order is not None and not self.run_files(file) and not self.is_small(file)
+
+    def is_due(self, file: LiveFile) -> bool:
+        """By itself."""
+        return self.is_heavy(file) or self.is_unsorted(file)
+
+    def is_candidate(self, file: LiveFile) -> bool:
+        """A small file of several that were sorted together is as small as its range is, unless it is tiny."""
+        settled = self.run_files(file) > 1 and file.size >= _TINY * self.settings.target_file_bytes
+        return self.is_due(file) or (self.is_small(file) and not settled)
+
+    def is_short_run(self, file: LiveFile) -> bool:
+        """Sorted, but over so little that more of its kind, sorted together, would be read better."""
+        return 1 <= self.run_files(file) <= self.settings.sorted_files // 2 and not self.is_candidate(file)
+
+
+def _groups(files: Sequence[LiveFile], until: int, look: _Look) -> list[Group]:
     """Neighbours in time stay together, so that bounds of columns that grow with time stay narrow."""
-    target, groups = settings.target_file_bytes, list[Group]()
-    waiting: list[LiveFile] = []
-    filled = 0.0
-
-    def close() -> None:
-        found = _worth_it(waiting, dead, settings)
-        if found is not None:
-            groups.append(_group(*found, until, dead, target))
-
-    for file in sorted(files, key=lambda file: (file.sequence_number, file.path)):
-        alive = _alive_bytes(file, dead)
-        if waiting and filled + alive > target:
-            close()
-            waiting, filled = [], 0.0
-        waiting.append(file)
-        filled += alive
-    close()
+    singles = [(file,) for file in files if look.is_candidate(file)]
+    groups = [
+        _group(*found, until, look) for units in _filled(singles, look) if (found := _worth_it(units, look)) is not None
+    ]
+    runs: dict[str, list[LiveFile]] = {}
+    for file in files:
+        if look.is_short_run(file):
+            told = run_of(file.path)
+            runs.setdefault(file.path if told is None else told.folder, []).append(file)
+    for units in _filled([tuple(run) for run in runs.values()], look):
+        if (found := _worth_a_run(units, look)) is not None:
+            groups.append(_group(*found, until, look))
     return groups
 
 
-def _worth_it(
-    files: Sequence[LiveFile], dead: Mapping[str, float], settings: CompactSettings
-) -> tuple[Sequence[LiveFile], str] | None:
+_Unit = tuple[LiveFile, ...]
+
+
+def _filled(units: Iterable[_Unit], look: _Look) -> Iterator[list[_Unit]]:
+    """As many at a time as a group holds, the oldest first."""
+    waiting: list[_Unit] = []
+    filled = 0.0
+    for unit in sorted(units, key=lambda unit: min((file.sequence_number, file.path) for file in unit)):
+        alive = _weight(unit, look)
+        if waiting and filled + alive > look.capacity:
+            yield waiting
+            waiting, filled = [], 0.0
+        waiting.append(unit)
+        filled += alive
+    if waiting:
+        yield waiting
+
+
+def _worth_it(units: Sequence[_Unit], look: _Look) -> tuple[Sequence[LiveFile], str] | None:
     """Which of the files, and why."""
-    target = settings.target_file_bytes
-    heavy = [file for file in files if dead.get(file.path, 0.0) > settings.delete_ratio]
-    filled = sum(_alive_bytes(file, dead) for file in files)
+    settings, target = look.settings, look.settings.target_file_bytes
+    files = _flat(units)
+    due = [file for file in files if look.is_due(file)]
+    filled = _weight(files, look)
     if len(files) > 1 and filled >= settings.small_ratio * target:
         return files, f"together they fill {filled / target:.0%} of a file"
-    chosen = _without_outweighing(files, {file.path for file in heavy}, dead) if settings.tiered else tuple(files)
-    if heavy:
-        worst = max(dead[file.path] for file in heavy)
+    chosen = _flat(_without_outweighing(units, {file.path for file in due}, look)) if settings.tiered else files
+    if heavy := [file for file in due if look.is_heavy(file)]:
+        worst = max(look.dead[file.path] for file in heavy)
         return chosen, f"up to {worst:.0%} of the rows of {len(heavy)} files are deleted"
+    if due:
+        return chosen, f"{len(due)} files do not lie in order"
     if len(chosen) >= settings.min_input_files:
         return chosen, f"{len(chosen)} small files"
     return None
 
 
-def _without_outweighing(
-    files: Sequence[LiveFile], heavy: Collection[str], dead: Mapping[str, float]
-) -> tuple[LiveFile, ...]:
-    chosen = list(files)
+def _worth_a_run(runs: Sequence[_Unit], look: _Look) -> tuple[Sequence[LiveFile], str] | None:
+    """Once they fill a long one; every row of theirs is rewritten but this one time, whoever is in a hurry."""
+    files = _flat(runs)
+    if len(runs) < 2 or _weight(files, look) < look.settings.small_ratio * look.capacity:
+        return None
+    return files, f"{len(runs)} sorted runs reach into each other"
+
+
+def _without_outweighing(units: Sequence[_Unit], due: Collection[str], look: _Look) -> Sequence[_Unit]:
+    chosen = list(units)
     while len(chosen) > 1:
-        largest = max(chosen, key=lambda file: (_alive_bytes(file, dead), file.path))
-        rest = sum(_alive_bytes(file, dead) for file in chosen) - _alive_bytes(largest, dead)
-        if largest.path in heavy or _alive_bytes(largest, dead) <= rest:
+        largest = max(chosen, key=lambda unit: (_weight(unit, look), unit[0].path))
+        rest = _weight(_flat(chosen), look) - _weight(largest, look)
+        if any(file.path in due for file in largest) or _weight(largest, look) <= rest:
             break
         chosen.remove(largest)
-    return tuple(chosen)
+    return chosen
 
 
-def _group(files: Sequence[LiveFile], reason: str, until: int, dead: Mapping[str, float], target: int) -> Group:
-    expected = sum(_alive_bytes(file, dead) for file in files)
+def _group(files: Sequence[LiveFile], reason: str, until: int, look: _Look) -> Group:
+    expected, target = _weight(files, look), look.settings.target_file_bytes
     count = max(1, round(expected / target))
-    return Group(tuple(files), reason, max(1, int(expected / count * _SLACK)), until)
+    # What is dead may be a guess, and of small files much is not rows: one that has room for all is not cut.
+    each = max(expected, target) if count == 1 else expected / count
+    in_order = tuple(sorted(files, key=lambda file: (file.sequence_number, file.path)))
+    return Group(in_order, reason, int(each * _SLACK), until, count)
 
 
-def _alive_bytes(file: LiveFile, dead: Mapping[str, float]) -> float:
-    return file.size * (1.0 - dead.get(file.path, 0.0))
+def _weight(files: Iterable[LiveFile], look: _Look) -> float:
+    return sum(look.alive(file) for file in files)
+
+
+def _flat(units: Iterable[_Unit]) -> list[LiveFile]:
+    return [file for unit in units for file in unit]
 
 
 def _within_budget(groups: Sequence[Group], budget: int) -> list[Group]:
@@ -278,126 +378,3 @@ def _within_budget(groups: Sequence[Group], budget: int) -> list[Group]:
             break
         chosen.append(group)
     return chosen
-
-
-# what may be published
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    group: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """What may be published on a head: `kept` groups, of which `moved` need their deletes re-projected. `removed` are
-    the deletes that go with the inputs; those in `carried` go only if they delete rows of inputs, and then their other
-    rows are written anew."""
-
-    kept: tuple[Concatenated, ...]
-    moved: tuple[Moved, ...]
-    inputs: tuple[LiveFile, ...]
-    removed: tuple[LiveDelete, ...]
-    carried: tuple[Carried, ...]
-    dropped: tuple[Dropped, ...]
-
-
-def settle(
-    rewrite: Rewrite,
-    results: Sequence[Concatenated],
-    now: LiveFiles,
-    format_version: int,
-    undone: Collection[int] = (),
-) -> Settled:
-    """What of the results holds at a head that may be later than the one of the plan, or another one altogether:
-    data files never change, so it is enough to compare the inputs and their deletes."""
-    live = now.by_path
-    unmoved = now.snapshot_id == rewrite.snapshot_id
-    kept, moved, dropped = list[Concatenated](), list[Moved](), list[Dropped]()
-    inputs: list[LiveFile] = []
-    for result in results:
-        group = rewrite.groups[result.group]
-        why = result.failure
-        if result.group in undone:
-            why = "a row that was left out is alive again"
-        if format_version != rewrite.table.format_version:
-            why = f"the table has become version {format_version}"
-        if rewrite.table.has_lineage and not unmoved and any(file.first_row_id is None for file in group.files):
-            # The first commit after an upgrade gives ids to all rows there are, and rows keep the id they got.
-            why = "its rows got their ids meanwhile"
-        why = why or next(filter(None, (_why_not(file, live, rewrite) for file in group.files)), None)
-        if why is not None:
-            dropped.append(Dropped(result.group, why))
-            continue
-        files = tuple(_by_position(live[file.path]) for file in group.files)
-        kept.append(result)
-        inputs += files
-        if any(_ids(one) != _ids(other) for one, other in zip(group.files, files, strict=True)):
-            moved.append(Moved(result, files))
-    removed, carried = _deletes_of(inputs, now, _fresh(rewrite, moved))
-    return Settled(
-        kept=tuple(kept),
-        moved=tuple(moved),
-        inputs=tuple(inputs),
-        removed=removed,
-        carried=carried,
-        dropped=tuple(dropped),
-    )
-
-
-def _why_not(file: LiveFile, live: Mapping[str, LiveFile], rewrite: Rewrite) -> str | None:
-    found = live.get(file.path)
-    if found is None:
-        return f"somebody else removed {file.path}"
-    if _identity(found) != _identity(file):
-        return f"{file.path} is no longer what it was"
-    for delete in found.deletes:
-        if delete.kind is Kind.EQUALITY_DELETE and delete.sequence_number <= rewrite.sequence_number:
-            # It would not reach what was written; only a table that was rolled back shows such a delete again.
-            return f"the older equality delete {delete.path} reaches {file.path} again"
-    return None
-
-
-def _fresh(rewrite: Rewrite, moved: Iterable[Moved]) -> frozenset[_DeleteId]:
-    """Deletes that the inputs did not have when they were read."""
-    return frozenset(
-        id_
-        for one in moved
-        for before, file in zip(rewrite.groups[one.result.group].files, one.files, strict=True)
-        for id_ in _ids(file) - _ids(before)
-    )
-
-
-def _deletes_of(
-    inputs: Sequence[LiveFile], now: LiveFiles, fresh: Collection[_DeleteId]
-) -> tuple[tuple[LiveDelete, ...], tuple[Carried, ...]]:
-    """Deletes by position that reach inputs alone go with them. One that others may need as well stays, unless it is
-    fresh and does delete rows of inputs: Iceberg takes deletes in a rewrite in exchange for others only."""
-    mine = {delete_id: delete for file in inputs for delete in file.deletes if (delete_id := _id(delete))}
-    gone = {file.path for file in inputs}
-    others: dict[_DeleteId, list[str]] = {}
-    for file in now.files:
-        if file.path not in gone:
-            for delete in file.deletes:
-                if _id(delete) in mine:
-                    others.setdefault(_id(delete), []).append(file.path)
-    removed = tuple(delete for id_, delete in mine.items() if id_ not in others)
-    carried = tuple(Carried(mine[id_], tuple(sorted(paths))) for id_, paths in others.items() if id_ in fresh)
-    return removed, carried
-
-
-def _identity(file: LiveFile) -> tuple[Any, ...]:
-    return file.size, file.records, file.sequence_number, file.spec_id, file.partition
-
-
-def _by_position(file: LiveFile) -> LiveFile:
-    return replace(file, deletes=tuple(one for one in file.deletes if one.kind is Kind.POSITION_DELETE))
-
-
-def _ids(file: LiveFile) -> set[_DeleteId]:
-    return {_id(delete) for delete in file.deletes}
-
-
-def _id(delete: LiveDelete) -> _DeleteId:
-    return delete.path, delete.offset

@@ -12,13 +12,14 @@ Files of a run that was given up lie below its own folder, for the sweep.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from frazil.clock import Clock
-from frazil.maintenance.compact import ACTION, CompactPlan, CompactSettings, Dropped, Settled, plan_compaction, settle
-from frazil.maintenance.landing import Attempt, land, summary_of
+from frazil.maintenance.compact import ACTION, CompactPlan, CompactSettings, plan_compaction
+from frazil.maintenance.compact_settle import Dropped, Settled, settle
+from frazil.maintenance.landing import Attempt, Turn, land, summary_of
 from frazil.model.commit import RepairPlan
 from frazil.model.compaction import Concatenated, Group, Reprojected, Rewrite, Rewriting, RewrittenTable
 from frazil.model.files import FileClosed
@@ -39,7 +40,8 @@ class RewritesLake(RepairingLake, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """What a run did. `rows` were deleted while it ran, and are deleted in the new files too."""
+    """What a run did. `reprojected_rows` were deleted while it ran, and are deleted in the new files too. `left` groups
+    were not begun because it was stopped."""
 
     snapshot_ids: tuple[int, ...] = ()
     removed_files: int = 0
@@ -47,6 +49,7 @@ class Compacted:
     removed_deletes: int = 0
     reprojected_rows: int = 0
     dropped: tuple[Dropped, ...] = ()
+    left: int = 0
 
     def __add__(self, other: Compacted) -> Compacted:
         return Compacted(
@@ -56,6 +59,7 @@ class Compacted:
             removed_deletes=self.removed_deletes + other.removed_deletes,
             reprojected_rows=self.reprojected_rows + other.reprojected_rows,
             dropped=(*self.dropped, *other.dropped),
+            left=self.left + other.left,
         )
 
 
@@ -65,12 +69,18 @@ class Compact:
     name = ACTION
 
     def __init__(
-        self, lake: RewritesLake, rewriting: Rewriting, clock: Clock, parquet: ParquetSettings | None = None
+        self,
+        lake: RewritesLake,
+        rewriting: Rewriting,
+        clock: Clock,
+        parquet: ParquetSettings | None = None,
+        turn: Turn | None = None,
     ) -> None:
         self._lake = lake
         self._rewriting = rewriting
         self._clock = clock
         self._parquet = parquet or ParquetSettings()
+        self._turn = turn
 
     def plan(
         self, table: TableName, head: TableHead, live: LiveFiles, settings: CompactSettings | None = None
@@ -82,12 +92,14 @@ class Compact:
             return plan
         return plan_compaction(rewritten, self._lake.live_with_lineage(table, head), settings)
 
-    def perform(self, plan: CompactPlan) -> Compacted:
-        """Raises Transient if others were faster every time, OutcomeUnknown if a commit was never confirmed,
-        CatalogRefused, and what reading and writing raise. Batches that were published before stay."""
+    def perform(self, plan: CompactPlan, proceed: Callable[[], bool] | None = None) -> Compacted:
+        """Asks before each batch whether to proceed. Raises Transient if others were faster every time, OutcomeUnknown
+        if a commit was never confirmed, CatalogRefused, and what reading and writing raise. Batches that were published
+        before stay."""
         done = Compacted()
         for batch in plan.batches:
-            done += self._perform(plan, batch)
+            is_wanted = not done.left and (proceed is None or proceed())
+            done += self._perform(plan, batch) if is_wanted else Compacted(left=len(batch))
         return done
 
     def _perform(self, plan: CompactPlan, batch: Sequence[Group]) -> Compacted:
@@ -104,7 +116,9 @@ class Compact:
                 return Attempt(done)
             return Attempt(done, self._lake.repair(table, head, _repair(rewrite, settled, followed, done)))
 
-        done, snapshot_id = land(table, rewrite.number, "the compaction", self._lake.head, attempt, self._clock)
+        done, snapshot_id = land(
+            table, rewrite.number, "the compaction", self._lake.head, attempt, self._clock, self._turn
+        )
         return done if snapshot_id is None else replace(done, snapshot_ids=(snapshot_id,))
 
     def _settled(

@@ -27,7 +27,7 @@ from frazil.maintenance.convert import (
     plan_conversion,
     settle,
 )
-from frazil.maintenance.landing import Attempt, land, summary_of
+from frazil.maintenance.landing import Attempt, Turn, land, summary_of
 from frazil.model.commit import RepairPlan
 from frazil.model.conversion import ConvertedTable, Converting, Marked, Search
 from frazil.model.files import FileClosed
@@ -63,12 +63,18 @@ class Convert:
     name = ACTION
 
     def __init__(
-        self, lake: ConvertsLake, converting: Converting, clock: Clock, parquet: ParquetSettings | None = None
+        self,
+        lake: ConvertsLake,
+        converting: Converting,
+        clock: Clock,
+        parquet: ParquetSettings | None = None,
+        turn: Turn | None = None,
     ) -> None:
         self._lake = lake
         self._converting = converting
         self._clock = clock
         self._parquet = parquet or ParquetSettings()
+        self._turn = turn
 
     def plan(
         self, table: TableName, head: TableHead, live: LiveFiles, settings: ConvertSettings | None = None
@@ -116,7 +122,7 @@ class Convert:
             done = _done(plan, decided)
             return Attempt(done, self._lake.repair(table, head, _repair(done, decided, merged, run)))
 
-        done, snapshot_id = land(table, run, "the conversion", self._lake.head, attempt, self._clock)
+        done, snapshot_id = land(table, run, "the conversion", self._lake.head, attempt, self._clock, self._turn)
         return replace(done, snapshot_id=snapshot_id) if isinstance(done, Converted) else done
 
 

@@ -5,9 +5,11 @@
         v
     look at the table                    files                          dropped table's metadata
       there, same uuid                   unreferenced ones: delete      dismiss: it was not dropped
-                                         the others: dismiss (H46)
+                                         the others: dismiss (H46), or
+                                         wait for their expiry to land
       there, another uuid                dropped: as above; else hold   expand: one row for each file it reaches
       gone                               dropped: delete; else hold     expand
+      under another name, same uuid      dropped: dismiss; else hold    dismiss: it was renamed, or registered again
       says `gc.enabled=false`            dismiss                        dismiss
         |
         v
@@ -16,9 +18,10 @@
         v
     the batch is replaced in the queue by what is left of it, in one commit on the queue as it was read
 
-To hold is to try again later: a table that was renamed is not gone, and nobody can tell from here. Whatever crashes
-where, the batch is still in the queue and is looked at again; deleting a file that is gone already is no error.
-Decisions are pure; `DeletionWorker` performs them.
+To hold is to try again later. A table that is gone may have been renamed, or registered anew from its last metadata
+file: before all of its files go, the whole catalog is asked for its uuid, as often as a batch of them is deleted.
+Whatever crashes where, the batch is still in the queue and is looked at again; deleting a file that is gone already is
+no error. Decisions are pure; `DeletionWorker` performs them.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ from frazil.errors import FrazilError, Transient
 from frazil.model.deletions import Batch, Deletion, DeletionType, Standing, Why
 from frazil.model.names import TableName
 
+_EXPIRY_TAKES = timedelta(hours=1)
+"""An expiry queues its files before it lands: what is referred to now need not be in a moment."""
 _FIRST_WAIT = timedelta(minutes=1)
 _LONGEST_WAIT = timedelta(days=1)
 _log = logging.getLogger("frazil.maintenance")
@@ -122,12 +127,20 @@ def due(batches: Sequence[Batch], now: datetime, grace: timedelta) -> Iterator[t
             yield batch, rows
 
 
-def judge(rows: Sequence[Deletion], standing: Standing) -> Verdict:
-    """What is to be done with rows that are due, all of one batch."""
+def must_be_nowhere(rows: Sequence[Deletion], standing: Standing) -> bool:
+    """Whether all files of a table are to go that is not to be found under its name."""
+    return rows[0].why.takes_all and standing.uuid != rows[0].table_uuid
+
+
+def judge(rows: Sequence[Deletion], standing: Standing, elsewhere: str | None = None) -> Verdict:
+    """What is to be done with rows that are due, all of one batch. `elsewhere` is another name under which the catalog
+    has the table; to be told if it `must_be_nowhere`."""
     first = rows[0]
     same = standing.uuid == first.table_uuid
     if standing.uuid is not None and not standing.may_be_cleaned:
         return Dismiss(f"{first.table} says gc.enabled=false: its files belong to others too")
+    if elsewhere is not None and must_be_nowhere(rows, standing):
+        return Dismiss(f"{first.table} is not gone, it is called {elsewhere}")
     match first.type:
         case DeletionType.METADATA:
             return Dismiss(f"{first.table} was not dropped") if same else Expand()
@@ -147,6 +160,12 @@ def after_failure(row: Deletion, now: datetime, settings: QueueSettings) -> Dele
     return replace(row, retry_count=row.retry_count + 1, retry_at=now + wait)
 
 
+def while_referred_to(row: Deletion, now: datetime) -> Deletion | None:
+    """The row of a file that something still refers to, as it waits to be looked at again; None if it is dismissed."""
+    until = row.orphaned_at + _EXPIRY_TAKES
+    return replace(row, retry_at=until) if row.why is Why.EXPIRED and now < until else None
+
+
 class Queue(Protocol):
     """`_frazil.deletion_queue`."""
 
@@ -161,7 +180,18 @@ class Queue(Protocol):
         like `enqueue`."""
 
 
+class Census(Protocol):
+    """The tables of a catalog, looked at during one round."""
+
+    def holder(self, table_uuid: str) -> str | None:
+        """The name of a table that has this uuid now; None if there is none. Raises CatalogUnavailable, or
+        CatalogRefused if some table cannot be asked."""
+
+
 class DeletingLake(Protocol):
+    def census(self) -> Census:
+        """Nothing is asked yet."""
+
     def standing(self, table: TableName) -> Standing:
         """Raises CatalogUnavailable or CatalogRefused."""
 
@@ -194,15 +224,17 @@ class DeletionWorker:
         return list(due(self._queue.batches(), self._clock.now(), self._settings.grace))
 
     def perform(self, tables: Collection[TableName] | None = None) -> Cleaned:
-        """One round over everything that is due, of these tables or of all. What goes wrong with one batch is logged,
-        waits, and does not stop the others. Raises CatalogUnavailable or CatalogRefused if the queue cannot be read."""
+        """One round over everything that is due, of these tables or of all; of dropped ones always, since nobody names
+        those any more. What goes wrong with one batch is logged, waits, and does not stop the others. Raises
+        CatalogUnavailable or CatalogRefused if the queue cannot be read."""
         batches = self._queue.batches()
+        census = self._lake.census()
         done = Cleaned()
         ready = 0
         found = [
             (batch, rows)
             for batch, rows in due(batches, self._clock.now(), self._settings.grace)
-            if tables is None or rows[0].table in tables
+            if tables is None or rows[0].table in tables or rows[0].why.takes_all
         ]
         paths: dict[TableName, list[str]] = {}
         for _, rows in found:
@@ -210,17 +242,18 @@ class DeletionWorker:
         for batch, rows in found:
             ready += len(rows)
             try:
-                done += self._work_off(batch, rows, paths[rows[0].table])
+                done += self._work_off(batch, rows, paths[rows[0].table], census)
             except FrazilError as error:
                 _log.warning("%d files of %s were not deleted: %s", len(rows), rows[0].table, error)
                 done += Cleaned(failed=len(rows))
         return done + Cleaned(waiting=sum(len(batch.rows) for batch in batches) - ready)
 
-    def _work_off(self, batch: Batch, rows: Sequence[Deletion], ahead: Sequence[str]) -> Cleaned:
+    def _work_off(self, batch: Batch, rows: Sequence[Deletion], ahead: Sequence[str], census: Census) -> Cleaned:
         table = rows[0].table
         try:
             standing = self._lake.standing(table)
-            match judge(rows, standing):
+            elsewhere = census.holder(rows[0].table_uuid) if must_be_nowhere(rows, standing) else None
+            match judge(rows, standing, elsewhere):
                 case Dismiss(reason):
                     _log.info("%s: %d entries leave the deletion queue", reason, len(rows))
                     return self._settle(batch, rows, {}, Cleaned(dismissed=len(rows)))
@@ -244,21 +277,32 @@ class DeletionWorker:
         asked = None if standing.uuid is None else set(self._lake.unreferenced(table, ahead))
         free = [path for path in paths if asked is None or path in asked]
         failed = self._lake.delete(table, free) if free else {}
-        done = Cleaned(deleted=len(free) - len(failed), dismissed=len(paths) - len(free))
-        return self._settle(batch, rows, failed, done)
+        now, used = self._clock.now(), set(paths) - set(free)
+        early = [later for row in rows if row.path in used and (later := while_referred_to(row, now)) is not None]
+        done = Cleaned(deleted=len(free) - len(failed), dismissed=len(used) - len(early), waiting=len(early))
+        return self._settle(batch, rows, failed, done, early)
 
     def _expand(self, batch: Batch, rows: Sequence[Deletion]) -> Cleaned:
         files: list[Deletion] = []
         for row in rows:
             reached = self._lake.reached(row.path)
-            files += [replace(row, path=path, type=DeletionType.FILE, retry_count=0, retry_at=None) for path in reached]
+            file = replace(row, type=DeletionType.FILE, why=Why.DROPPED, retry_count=0, retry_at=None)
+            files += [replace(file, path=path) for path in reached]
         self._queue.settle(batch, [*_others(batch, rows), *files])
         return Cleaned(expanded=len(files))
 
-    def _settle(self, batch: Batch, rows: Sequence[Deletion], failed: Mapping[str, str], done: Cleaned) -> Cleaned:
-        """What failed waits for its next try; what is not due stays as it is; the rest is done."""
+    def _settle(
+        self,
+        batch: Batch,
+        rows: Sequence[Deletion],
+        failed: Mapping[str, str],
+        done: Cleaned,
+        early: Sequence[Deletion] = (),
+    ) -> Cleaned:
+        """What failed waits for its next try; what is not due stays as it is, and so does what was looked at too
+        early; the rest is done."""
         now = self._clock.now()
-        left = _others(batch, rows)
+        left = [*_others(batch, rows), *early]
         given_up = 0
         for row in rows:
             if row.path in failed:

@@ -3,6 +3,8 @@
     main    s9 s8 s7 s6 | s5 s4 s3 s2 s1          newest first; | is where age and count draw the line
     stays   every one before the line             however few `min_snapshots` and `min_epochs` ask for
             s3: the newest epoch of a pipeline    whatever its age (H3), by ancestry, by property, by tag
+            all from main back to it              if main was rolled back behind what the property names (H4): without
+                                                  them that would look like an expiry
             s2: a tag or a branch names it        ours: frazil_keep_2026-03-01, the last epoch of that day of the source
             all that is only on a branch
     goes    s5 s4 s1, and what a rollback left behind once it is as old
@@ -18,7 +20,7 @@ the queue asks once more whether it is still referred to (H46), and drops what i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -34,7 +36,7 @@ from frazil.model.snapshots import MAIN, Expiry, TableSnapshots
 
 KEEP_TAG = "frazil_keep_"
 ATTEMPTS_MAX = 8
-_LEDGER_PROPERTY = ("frazil.", ".ledger")
+LEDGER_PROPERTY = ("frazil.", ".ledger")
 
 
 class Period(StrEnum):
@@ -142,8 +144,25 @@ def _protected(
         if reference.is_branch and name != MAIN:
             # A load of ours begins with a mark of its own there, so what it must read lies on the branch alone.
             found |= {one.snapshot_id for one in table.ancestry(name) if one.snapshot_id not in on_main}
-    found |= _newest_own((*main, *_behind_the_cut(table, main))) | _mirrored(table)
+    mirrors = list(_mirrors(table))
+    found |= _newest_own((*main, *_behind_the_cut(table, main))) | {entry.snapshot_id or 0 for entry in mirrors}
+    for entry in mirrors:
+        found |= _proof_of_rollback(entry, main)
     return found & table.snapshots.keys()
+
+
+def _proof_of_rollback(mirror: LedgerEntry, main: Sequence[SnapshotFacts]) -> set[int]:
+    """What tells the pipeline that main was set back behind its newest epoch, until somebody sets that right; nothing
+    if it was not."""
+    own = (place for place, one in enumerate(main) if one.summary.get("frazil.job-id") == mirror.job.text)
+    mark = next(own, None)
+    newest = mirror.sequence_number or 0
+    if mark is None:
+        is_expired = main[-1].parent_id is not None and newest < main[-1].sequence_number
+        return set() if is_expired else {one.snapshot_id for one in main}
+    if newest <= main[mark].sequence_number or mirror.snapshot_id == main[mark].snapshot_id:
+        return set()
+    return {one.snapshot_id for one in main[: mark + 1]}
 
 
 def _newest_own(snapshots: Iterable[SnapshotFacts]) -> set[int]:
@@ -174,19 +193,17 @@ def _behind_the_cut(table: TableSnapshots, main: Sequence[SnapshotFacts]) -> lis
     return sorted(before, key=lambda s: s.sequence_number, reverse=True)
 
 
-def _mirrored(table: TableSnapshots) -> set[int]:
-    """What a ledger property names. One that cannot be read names nothing, and is for the pipeline to report."""
-    found = set()
-    begin, end = _LEDGER_PROPERTY
+def _mirrors(table: TableSnapshots) -> Iterator[LedgerEntry]:
+    """What ledger properties tell. One that cannot be read tells nothing, and is for the pipeline to report."""
+    begin, end = LEDGER_PROPERTY
     for name, text in table.properties.items():
         if name.startswith(begin) and name.endswith(end):
             try:
                 entry = LedgerEntry.from_property(text)
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
-            if entry is not None and entry.snapshot_id is not None:
-                found.add(entry.snapshot_id)
-    return found
+            if entry is not None:
+                yield entry
 
 
 def _keep_tags(

@@ -6,12 +6,15 @@
      |                    |
      +-- is it there already? -- conflict, no answer      (attempts are bounded)
 
-Every snapshot of maintenance carries the id of its run: a commit whose answer was lost is known by it.
+Every snapshot of maintenance carries the id of its run: a commit whose answer was lost is known by it. Where epochs
+come faster than an attempt takes, it would lose every time: after a few losses it asks for a turn, in which none comes
+(H16).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 from uuid import UUID
@@ -23,10 +26,13 @@ from frazil.model.ledger import TableHead
 from frazil.model.names import TableName
 
 ATTEMPTS_MAX = 12
-_ACTION, _RUN = "frazil.maintenance", "frazil.maintenance-id"
+LOSSES_BEFORE_A_TURN = 2
+MADE_BY, _RUN = "frazil.maintenance", "frazil.maintenance-id"
 _WAIT_FIRST, _WAIT_MAX = 0.05, 2.0
 
 Done = TypeVar("Done")
+Turn = Callable[[], AbstractContextManager[object]]
+"""A time in which the pipeline commits nothing to the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ class Attempt(Generic[Done]):
 def summary_of(action: str, run: UUID, **counts: int) -> dict[str, str]:
     """What a snapshot of maintenance says of itself."""
     facts = {f"frazil.{name.replace('_', '-')}": str(count) for name, count in counts.items()}
-    return {_ACTION: action, _RUN: str(run), **facts}
+    return {MADE_BY: action, _RUN: str(run), **facts}
 
 
 def land(
@@ -50,8 +56,10 @@ def land(
     head_of: Callable[[TableName], TableHead],
     attempt: Callable[[TableHead], Attempt[Done]],
     clock: Clock,
+    turn: Turn | None = None,
 ) -> tuple[Done, int | None]:
     """What was done, and the snapshot, if one was made. `attempt` sends at most one commit, on the head it is given.
+    `turn` keeps the pipeline waiting; others may still be faster.
 
     Raises Transient if others were faster every time, OutcomeUnknown if a commit was never confirmed, CatalogRefused,
     and what `attempt` raises.
@@ -59,10 +67,11 @@ def land(
     sent: Attempt[Done] | None = None
     for number in range(ATTEMPTS_MAX):
         clock.wait(_wait_before(number, clock.jitter()))
-        head = head_of(table)
-        if sent is not None and (landed := _landed(head, run)) is not None:
-            return sent.done, landed
-        sent = attempt(head)
+        with turn() if turn is not None and number >= LOSSES_BEFORE_A_TURN else nullcontext():
+            head = head_of(table)
+            if sent is not None and (landed := _landed(head, run)) is not None:
+                return sent.done, landed
+            sent = attempt(head)
         match sent.answer:
             case None:
                 return sent.done, None

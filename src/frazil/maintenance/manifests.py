@@ -1,6 +1,6 @@
 """Puts small manifests together once they have piled up, so that planning a query opens few of them.
 
-    manifests of a head --small ones of one spec, enough of them?--> ManifestPlan
+    manifests of a head --small ones of one kind and spec, enough of them?--> ManifestPlan
         --> head again --> the same question --> RewriteManifests, sent once --conflict, no answer--> look again
 
 Nothing is worked out beforehand, so a head that moved costs nothing: the question is asked anew.
@@ -27,7 +27,7 @@ class ManifestsLake(Protocol):
         """Raises CatalogUnavailable, or TableChanged if the table is gone."""
 
     def manifests(self, table: TableName, head: TableHead) -> tuple[LiveManifest, ...]:
-        """The data manifests of exactly this head."""
+        """All manifests of exactly this head, of data files and of deletes."""
 
     def merge_manifests(
         self, table: TableName, head: TableHead, paths: Sequence[str], summary: Mapping[str, str]
@@ -37,10 +37,13 @@ class ManifestsLake(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestSettings:
-    """A manifest below half of `target_bytes` is small; fewer than `min_manifests` small ones are left alone."""
+    """A manifest below half of `target_bytes` is small; fewer than `min_manifests` small ones are left alone. One that
+    tells only of what went is dropped by the next commit; with `drops_empty`, for a table to which none may come soon,
+    by this one."""
 
     min_manifests: int = 20
     target_bytes: int = 8 << 20
+    drops_empty: bool = False
 
     def __post_init__(self) -> None:
         if self.min_manifests < 2 or self.target_bytes < 1:
@@ -67,11 +70,13 @@ def plan_manifests(
 ) -> ManifestPlan | None:
     """Pure. None if nothing has piled up."""
     settings = settings or ManifestSettings()
-    by_spec: dict[int, list[LiveManifest]] = {}
+    by_kind: dict[tuple[bool, int], list[LiveManifest]] = {}
     for manifest in manifests:
-        if manifest.size < settings.target_bytes / 2:
-            by_spec.setdefault(manifest.spec_id, []).append(manifest)
-    piles = [pile for _, pile in sorted(by_spec.items()) if len(pile) >= settings.min_manifests]
+        if manifest.files and manifest.size < settings.target_bytes / 2:
+            by_kind.setdefault((manifest.deletes, manifest.spec_id), []).append(manifest)
+    piles = [pile for _, pile in sorted(by_kind.items()) if len(pile) >= settings.min_manifests]
+    if settings.drops_empty:
+        piles.append([manifest for manifest in manifests if not manifest.files])
     chosen = tuple(manifest for pile in piles for manifest in pile)
     return ManifestPlan(table, chosen, settings) if chosen else None
 

@@ -25,7 +25,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from frazil.clock import Clock
-from frazil.maintenance.expire import Enqueues
+from frazil.maintenance.expire import LEDGER_PROPERTY, Enqueues
 from frazil.model.deletions import Batch, Deletion, ListedFile, TablePlace, Why
 from frazil.model.ledger import Fence, SnapshotFacts, TableHead
 from frazil.model.names import JobId, TableName
@@ -66,11 +66,14 @@ def progress_of(main: TableHead, branches: Mapping[str, TableHead]) -> dict[str,
     heads = (main, *branches.values())
     jobs = {snapshot.summary.get("frazil.job-id", "") for head in heads for snapshot in head.ancestry} - {""}
     found = {}
-    for text in jobs:
+    for text in jobs | _mirrored(main):
         try:
             job = JobId(text)
             fences = [Fence.parse(mark.summary["frazil.fence"]) for mark in _marks(heads, text)]
             frontier = _frontier(main, job)
+            if not main.history_is_whole and main.mark(job) is None and (mirror := main.mirror(job)) is not None:
+                # Its newest epoch is kept, but what led to it from main has expired.
+                fences, frontier = [*fences, mirror.fence], mirror.resolved
             if (branch := branches.get(job.resync_branch)) is not None:
                 loaded = _frontier(branch, job)
                 frontier = loaded if is_before(loaded, frontier) else frontier
@@ -78,6 +81,16 @@ def progress_of(main: TableHead, branches: Mapping[str, TableHead]) -> dict[str,
         except (ValueError, KeyError, TypeError, AttributeError):
             found[text] = Progress(None)
     return found
+
+
+def _mirrored(main: TableHead) -> set[str]:
+    """Pipelines that have a ledger property."""
+    begin, end = LEDGER_PROPERTY
+    return {
+        name.removeprefix(begin).removesuffix(end)
+        for name in main.properties
+        if name.startswith(begin) and name.endswith(end)
+    }
 
 
 def _marks(heads: Iterable[TableHead], job: str) -> Iterator[SnapshotFacts]:

@@ -2,11 +2,14 @@
 
     group      files a, b, c of one partition, in this order
     tasks      live rows of a, then of b, then of c  --> files x, y        deleted rows of a, b, c at the base: left out
+               with an order: all live rows of a, b, c, sorted --> files x, y, of which neither reaches into the other
     later      a row of b is deleted while the group is on its way
                   (b, position) --arithmetic over sizes and what was left out--> (y, position)
+                                --with an order: looked up in a trail---------->
 
-Nothing but order and counts is needed to say where a row went, so whoever deletes rows meanwhile never makes the work
-useless. Maintenance decides what is put together; workers read, write and follow the rows.
+A trail lies beside what was written and tells of every row where it came from; nobody commits it, and it is read only
+if rows were deleted meanwhile. So whoever deletes rows never makes the work useless. Maintenance decides what is put
+together; workers read, write and follow the rows.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from frazil.model.columns import LONG, Field, Schema
 from frazil.model.files import FileClosed, Kind
 from frazil.model.live import LiveDelete, LiveFile
 from frazil.model.names import TableName
+from frazil.model.ordering import Order, OrderField
 from frazil.model.partitions import UNPARTITIONED, PartitionSpec
 from frazil.model.write import ParquetSettings
 
@@ -32,7 +36,8 @@ LAST_UPDATED = Field(2147483539, "_last_updated_sequence_number", LONG)
 class RewrittenTable:
     """What a compaction must know of a table at one head. `defaults` are what files from before a column have in it, by
     field id, in Iceberg's JSON form of single values; nested fields have some too. `sequence_number` is that of the
-    head. `name_mapping` is the property `schema.name-mapping.default`."""
+    head. `name_mapping` is the property `schema.name-mapping.default`. `sort` is the table's own sort order, empty if
+    it has none, or one that cannot be computed here."""
 
     name: TableName
     schema: Schema
@@ -43,6 +48,8 @@ class RewrittenTable:
     specs: tuple[PartitionSpec, ...] = (UNPARTITIONED,)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     name_mapping: str | None = None
+    sort: tuple[OrderField, ...] = ()
+    sort_order_id: int | None = None
 
     @property
     def has_lineage(self) -> bool:
@@ -51,16 +58,20 @@ class RewrittenTable:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Files of one partition, with their deletes by position, whose rows are written one after the other, into files
-    of about `file_bytes`. What is written gets a sequence number from the newest of the files up to `sequence_until`:
-    of the equality deletes there are, those reach it that reach every file of the group, and no other."""
+    """Files of one partition, with their deletes by position, whose rows are written one after the other, or sorted,
+    into about `outputs` files that are closed at `file_bytes`. What is written gets a sequence number from the newest
+    of the files up to `sequence_until`: of the equality deletes there are, those reach it that reach every file of the
+    group, and no other."""
 
     files: tuple[LiveFile, ...]
     reason: str
     file_bytes: int
     sequence_until: int
+    outputs: int = 1
 
     def __post_init__(self) -> None:
+        if self.outputs < 1:
+            raise ValueError("a group becomes one file at least")
         if len({(file.spec_id, file.partition) for file in self.files}) != 1:
             raise ValueError("a group has files, and all of one partition")
         if self.sequence_until < self.sequence_from:
@@ -81,7 +92,7 @@ class Group:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
     """One run of tasks, over files of one snapshot. Everything that is written lies below `folder`, which nobody has
-    used before, and gets `sequence_number`. Picklable."""
+    used before, and gets `sequence_number`. Without an `order` rows keep theirs. Picklable."""
 
     table: RewrittenTable
     snapshot_id: int
@@ -90,18 +101,35 @@ class Rewrite:
     sequence_number: int
     groups: tuple[Group, ...]
     parquet: ParquetSettings = field(default_factory=ParquetSettings)
+    order: Order | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """Where the rows of `files` files, one after the other, came from; `rows` of them."""
+
+    path: str
+    files: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class Concatenated:
     """What came of a group, in order. `left_out` are the rows of each input that were deleted and not written, as
     portable 64-bit roaring bitmaps. No files if none of the rows was alive, or with a `failure`: then an input cannot
-    be read here, and nothing came of the group."""
+    be read here, and nothing came of the group. `trails` if it was sorted: of all files, in their order."""
 
     group: int
     files: tuple[FileClosed, ...] = ()
     left_out: tuple[bytes, ...] = ()
     failure: str | None = None
+    trails: tuple[Trail, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.trails and sum(trail.files for trail in self.trails) != len(self.files):
+            raise ValueError(
+                f"trails of {sum(trail.files for trail in self.trails)} files, and {len(self.files)} files"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +164,8 @@ class Rewriting(Protocol):
     """Reads and writes on Spark."""
 
     def concatenate(self, rewrite: Rewrite) -> tuple[Concatenated, ...]:
-        """One result for each group, in order. Raises TableChanged for a file that is gone, StorageUnavailable."""
+        """One result for each group, in order; rows sorted if the rewrite has an order. Raises TableChanged for a file
+        that is gone, StorageUnavailable."""
 
     def reproject(self, rewrite: Rewrite, moved: Sequence[Moved], carried: Sequence[Carried]) -> Reprojected:
         """The deletes of a later head, on the rewritten files: vectors, or before version 3 position deletes. Those

@@ -5,6 +5,8 @@
 
 A row of type `metadata` names the last metadata file of a dropped table. Once due it is expanded into one row for each
 file that this metadata reaches.
+
+    dropping: somebody is about to drop the table --the catalog has dropped it--> dropped --due--> its files
 """
 
 from __future__ import annotations
@@ -24,11 +26,17 @@ class DeletionType(StrEnum):
 
 
 class Why(StrEnum):
-    """What made a file an orphan."""
+    """What made a file an orphan. `DROPPING` is an intent: nobody knows whether the table was dropped after it."""
 
     EXPIRED = "expired"
     UNCOMMITTED = "uncommitted"
+    DROPPING = "dropping"
     DROPPED = "dropped"
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether the whole table is to go."""
+        return self in (Why.DROPPING, Why.DROPPED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +57,10 @@ class Deletion:
             raise ValueError(f"a deletion needs a path and the uuid of its table: {self.path!r}, {self.table_uuid!r}")
         if self.orphaned_at.tzinfo is None or self.retry_count < 0:
             raise ValueError(f"{self.path}: orphaned_at needs a time zone, and retries are counted from 0")
-        if self.type is DeletionType.METADATA and self.why is not Why.DROPPED:
+        if self.type is DeletionType.METADATA and not self.why.takes_all:
             raise ValueError(f"{self.path}: only a dropped table is deleted by its metadata")
+        if self.type is DeletionType.FILE and self.why is Why.DROPPING:
+            raise ValueError(f"{self.path}: files of a table are queued once it is gone")
 
 
 @dataclass(frozen=True, slots=True)

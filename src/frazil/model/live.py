@@ -44,7 +44,8 @@ class LiveDelete:
 class LiveFile:
     """A data file at a head. `bounds` are lower and upper bounds by field id, in Iceberg's single-value binary form,
     where the manifest has them; `deletes` are those that apply to it. `first_row_id` is what its rows without an id of
-    their own count from, where the manifest was read for it: a listing that our own commits kept up does not know."""
+    their own count from, where the manifest was read for it: a listing that our own commits kept up does not know.
+    `sort_order_id` is that of the table's sort order in which all its rows lie, if its writer said so."""
 
     path: str
     format: str
@@ -56,6 +57,7 @@ class LiveFile:
     bounds: Mapping[int, tuple[bytes | None, bytes | None]] = field(default_factory=dict, hash=False)
     deletes: tuple[LiveDelete, ...] = ()
     first_row_id: int | None = field(default=None, compare=False)
+    sort_order_id: int | None = field(default=None, compare=False)
 
     @property
     def vector(self) -> LiveDelete | None:
@@ -78,9 +80,10 @@ class LiveFiles:
 
 @dataclass(frozen=True, slots=True)
 class LiveManifest:
-    """A manifest of data files at a head; `files` are the live ones in it."""
+    """A manifest of a head, of data files or of `deletes`; `files` are the live ones in it."""
 
     path: str
     size: int
     spec_id: int
     files: int
+    deletes: bool = False

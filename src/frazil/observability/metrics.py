@@ -128,6 +128,28 @@ STATE_NUMBER = MetricSpec(
     f"The state a table is in: {', '.join(f'{number} {state.value}' for number, state in enumerate(TableState))}.",
 )
 
+DATA_FILES = MetricSpec("frazil_data_files", "gauge", ("table",), "Data files that a table holds.")
+DELETE_FILES = MetricSpec("frazil_delete_files", "gauge", ("table",), "Delete files and vectors that a table holds.")
+SNAPSHOTS = MetricSpec("frazil_snapshots", "gauge", ("table",), "Snapshots of a table that can be read.")
+UNMAINTAINED = MetricSpec(
+    "frazil_maintenance_debt_commits", "gauge", ("table",), "Commits since a table's files were looked at."
+)
+FINISHED = MetricSpec(
+    "frazil_maintenance_finished",
+    "gauge",
+    ("table",),
+    "1 if a table is as good to read as maintenance makes it: the stream rests, and nothing is left to do.",
+)
+MAINTAINED = MetricSpec(
+    "frazil_maintenance_runs_total",
+    "counter",
+    ("table", "action", "outcome"),
+    "What maintenance had to do: convert, compact, manifests, expire, sweep, delete; by outcome: done or failed.",
+)
+MAINTENANCE_SECONDS = MetricSpec(
+    "frazil_maintenance_seconds_total", "counter", ("table", "action"), "Time that maintenance took."
+)
+
 METRICS = (
     FILES_CLOSED,
     EPOCH_FILES,
@@ -148,6 +170,13 @@ METRICS = (
     ALL_COMMIT_LATENCY,
     ERRORS,
     STATE_NUMBER,
+    DATA_FILES,
+    DELETE_FILES,
+    SNAPSHOTS,
+    UNMAINTAINED,
+    FINISHED,
+    MAINTAINED,
+    MAINTENANCE_SECONDS,
 )
 
 
@@ -180,6 +209,13 @@ class Metrics:
         self._all_commit_latency = self._histogram(ALL_COMMIT_LATENCY)
         self._errors = self._counter(ERRORS)
         self._state_number = self._gauge(STATE_NUMBER)
+        self._data_files = self._gauge(DATA_FILES)
+        self._delete_files = self._gauge(DELETE_FILES)
+        self._snapshots = self._gauge(SNAPSHOTS)
+        self._unmaintained = self._gauge(UNMAINTAINED)
+        self._finished = self._gauge(FINISHED)
+        self._maintained = self._counter(MAINTAINED)
+        self._maintenance_seconds = self._counter(MAINTENANCE_SECONDS)
 
     def file_closed(self, table: str, kind: str, epoch: str) -> None:
         self._files_closed.labels(table, kind).inc()
@@ -230,6 +266,19 @@ class Metrics:
         for each in TableState:
             self._state.labels(table, each.value).set(1 if each is state else 0)
         self._state_number.labels(table).set(list(TableState).index(state))
+
+    def table_holds(self, table: str, data_files: int, delete_files: int, snapshots: int) -> None:
+        self._data_files.labels(table).set(data_files)
+        self._delete_files.labels(table).set(delete_files)
+        self._snapshots.labels(table).set(snapshots)
+
+    def unmaintained(self, table: str, commits: int, *, finished: bool) -> None:
+        self._unmaintained.labels(table).set(commits)
+        self._finished.labels(table).set(1 if finished else 0)
+
+    def maintained(self, table: str, action: str, seconds: float, *, failed: bool) -> None:
+        self._maintained.labels(table, action, "failed" if failed else "done").inc()
+        self._maintenance_seconds.labels(table, action).inc(seconds)
 
     def failed(self, table: str, error: BaseException) -> None:
         """Something held the table up; it is tried again, or it stopped."""

@@ -46,6 +46,8 @@ def _table(table: TableProgress, history: History, redact: Callable[[str], str])
     return {
         "table": facts.pop("name"),
         **facts,
+        "maintained_at": None if table.maintained_at is None else moment_text(table.maintained_at),
+        "maintenance_waits": shown(table.maintenance_waits, redact),
         "error": shown(table.error, redact),
         "hint": shown(table.hint, redact),
         "rows_per_second": history.rows_per_second(table.name),

@@ -1,4 +1,4 @@
-"""Finds the rows that equality deletes delete, by a join that spills, and writes their positions.
+"""Finds the rows that equality deletes delete, and writes their positions: many of them by a join that spills.
 
     keys of the delete files: key at place, sequence --max by key--+
                                                                    +-- sort-merge join, delete's sequence is greater
@@ -9,13 +9,13 @@
 
 No process ever holds the keys of more than a batch of rows. Spark is told to sort and merge: it takes what comes out of
 Python for small, and would send all keys to every executor. The tasks that know a data file's rows write them, so that
-the driver sees messages alone.
+the driver sees messages alone. What fits into memory needs none of it: see `converting_small`.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -33,8 +33,9 @@ from frazil.model.live import LiveFile
 from frazil.model.names import position_delete_path, vectors_path
 from frazil.model.ports import Split
 from frazil.model.position import Hlc
+from frazil.workers.converting_small import Newest, TooLarge, is_small
 from frazil.workers.crossing import collected, guarded
-from frazil.workers.job import fill_bins, running_task
+from frazil.workers.job import fill_bins, run_on_executors, running_task
 from frazil.workers.lookup.deleted import DeletedRows
 from frazil.workers.lookup.nullable_keys import at_place, json_scalar, nullable_keys
 from frazil.workers.lookup.plan import VECTORS_FROM_VERSION, Deletion, deletion
@@ -54,31 +55,64 @@ _BIN_BYTES = 128 << 20
 class SparkConverting:
     """Implements `frazil.model.conversion.Converting` on one session."""
 
-    def __init__(self, spark: SparkSession, clock: Clock) -> None:
+    def __init__(self, spark: SparkSession, clock: Clock, *, tasks: int | None = None) -> None:
+        """`tasks` run at once at most."""
         self._spark = spark
         self._clock = clock
+        self._tasks = tasks
 
     def search(self, search: Search) -> tuple[Marked, ...]:
         """See the port."""
         if not search.deletes or not search.files:
             return ()
-        tasks = -(-len(search.files) // FILES_A_TASK)
+        if is_small(search):
+            found = self._without_shuffle(search)
+            if found is not None:
+                return found
+        return self.mark(search, self.matches(search))
+
+    def _without_shuffle(self, search: Search) -> tuple[Marked, ...] | None:
+        """None if the keys are too large for it."""
+        sizes = [searched.file.size for searched in search.files]
+        # Each task reads all keys, so there are no more of them than can run at once.
+        bins = _bins(self._spark, sizes, self._tasks or int(self._spark.sparkContext.defaultParallelism))
+
+        def task(split: Split) -> list[Marked] | None:
+            try:
+                newest = Newest.of(batch for delete in search.deletes for batch in _delete_keys(search, delete))
+            except TooLarge:
+                return None
+            # In the order of the search, which is that of the partitions.
+            numbers = sorted(bins[int(split.name)])
+            found = ((number, newest.deleted(_row_keys(search, number))) for number in numbers)
+            return list(_Writer(search, running_task()[1]).write(found))
+
+        splits = [Split(0, str(number), "", 1) for number in range(len(bins))]
+        answers = run_on_executors(self._spark, task, splits, len(bins))
+        if any(answer is None for answer in answers):
+            return None
+        return _in_order(marked for answer in answers for marked in answer or ())
+
+    def mark(self, search: Search, found: DataFrame) -> tuple[Marked, ...]:
+        """Writes rows that were found, by number of the file in the search and position, as deletes of them. Raises
+        like `search`."""
+        tasks = self._bounded(-(-len(search.files) // FILES_A_TASK))
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for marked in _Writer(search, running_task()[1]).run(batches):
                 yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(marked)], pa.binary())], ["m"])
 
-        found = self.matches(search).withColumn("t", F.floor(F.col("f") / FILES_A_TASK).cast("int"))
+        found = found.withColumn("t", F.floor(F.col("f") / FILES_A_TASK).cast("int"))
         placed = found.repartitionById(tasks, F.col("t")).select("f", "p").sortWithinPartitions("f")
         rows = collected(placed.mapInArrow(guarded(write), "m binary").collect)
-        marked: list[Marked] = [pickle.loads(bytes(row.m)) for row in rows]
-        # Vectors in the order in which they lie in their file: DuckDB 1.5.5 may take one for its neighbour otherwise.
-        return tuple(sorted(marked, key=lambda one: (one.file.path, one.file.vector.offset if one.file.vector else 0)))
+        return _in_order(pickle.loads(bytes(row.m)) for row in rows)
 
     def matches(self, search: Search) -> DataFrame:
-        """Number of the file and position of every row that is deleted, some of them twice."""
-        deletes = _bins(self._spark, [delete.size for delete in search.deletes])
-        files = _bins(self._spark, [searched.file.size for searched in search.files])
+        """Number of the file and position of every row that is deleted, some of them twice. Both sides are read at the
+        same time: they share the tasks there may be."""
+        share = None if self._tasks is None else max(1, self._tasks // 2)
+        deletes = _bins(self._spark, [delete.size for delete in search.deletes], share)
+        files = _bins(self._spark, [searched.file.size for searched in search.files], share)
 
         def delete_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _numbers(batches, deletes):
@@ -94,7 +128,12 @@ class SparkConverting:
             guarded(row_keys), "k binary, n long, f int, p long"
         )
         newest = wanted.groupBy("k").agg(F.max("s").alias("s")).hint("merge")
-        return rows.join(newest, "k").where(F.col("s") > F.col("n")).select("f", "p")
+        found = rows.join(newest, "k").where(F.col("s") > F.col("n")).select("f", "p")
+        # One task then joins several partitions, one after the other.
+        return found if self._tasks is None else found.coalesce(self._tasks)
+
+    def _bounded(self, tasks: int) -> int:
+        return tasks if self._tasks is None else min(tasks, self._tasks)
 
     def merged(self, search: Search, vector: FileClosed, file: LiveFile) -> FileClosed:
         """See the port."""
@@ -168,7 +207,10 @@ class _Writer:
         self._vectors = search.format_version >= VECTORS_FROM_VERSION
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Marked]:
-        for number, bitmap in _by_file(batches):
+        return self.write(_by_file(batches))
+
+    def write(self, found: Iterable[tuple[int, BitMap64]]) -> Iterator[Marked]:
+        for number, bitmap in found:
             yield from self._take(self._search.files[number], bitmap)
         yield from self._flush()
 
@@ -261,13 +303,18 @@ def _runs(numbers: NDArray[Any], positions: NDArray[Any]) -> Iterator[tuple[int,
         yield from zip(firsts.tolist(), np.split(positions, ends), strict=True)
 
 
+def _in_order(marked: Iterable[Marked]) -> tuple[Marked, ...]:
+    """Vectors in the order in which they lie in their file: DuckDB 1.5.5 may take one for its neighbour otherwise."""
+    return tuple(sorted(marked, key=lambda one: (one.file.path, one.file.vector.offset if one.file.vector else 0)))
+
+
 # Spark
 
 
-def _bins(spark: SparkSession, sizes: Sequence[int]) -> list[list[int]]:
+def _bins(spark: SparkSession, sizes: Sequence[int], most: int | None = None) -> list[list[int]]:
     """Numbers of files, in bins of about the same bytes."""
     cores = int(spark.sparkContext.defaultParallelism)
-    count = min(len(sizes), max(cores * 2, -(-sum(sizes) // _BIN_BYTES)))
+    count = min(len(sizes), most or max(cores * 2, -(-sum(sizes) // _BIN_BYTES)))
     splits = [Split(0, str(number), "", size) for number, size in enumerate(sizes)]
     return [[int(split.name) for split in bin_] for bin_ in fill_bins(splits, count)]
 

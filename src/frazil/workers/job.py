@@ -141,9 +141,13 @@ def run_columns_job(
     return messages
 
 
-def run_on_executors(spark: SparkSession, function: Callable[[Split], Result], splits: Sequence[Split]) -> list[Result]:
-    """What `function` returns for each split, computed in tasks, in any order. Raises like `run_write_job`."""
-    bins = fill_bins(splits, _bin_count(spark, splits))
+def run_on_executors(
+    spark: SparkSession, function: Callable[[Split], Result], splits: Sequence[Split], tasks: int | None = None
+) -> list[Result]:
+    """What `function` returns for each split, computed in tasks, in any order; in so many of them at most, which is how
+    many cores it may take. Raises like `run_write_job`."""
+    count = _bin_count(spark, splits)
+    bins = fill_bins(splits, count if tasks is None else min(count, tasks))
 
     def apply(numbers: Iterator[int]) -> Iterator[Result]:
         try:

@@ -67,6 +67,8 @@ def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _ordered_bits(floats: pa.Array) -> pa.Array:
     """Integers that order like the floats do: the bits of a negative one count backwards."""
-    bits = floats.cast(pa.float64()).view(pa.int64())
+    whole = floats.cast(pa.float64())
+    # A NaN may have a sign, which means nothing.
+    bits = pc.if_else(pc.is_nan(whole), pa.scalar(float("nan")), whole).view(pa.int64())
     turned = pc.bit_wise_xor(bits, pa.scalar((1 << 63) - 1, pa.int64()))
     return pc.if_else(pc.less(bits, 0), turned, bits)

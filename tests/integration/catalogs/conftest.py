@@ -8,16 +8,13 @@ What is quick to start runs with every `make test`; the others are marked `more_
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from contract_homes import Home, Rival
 from pyspark.sql import SparkSession
 from servers.faulty_proxy import FaultyProxy, faulty_proxy
 from servers.hive import hive_metastore
@@ -27,68 +24,12 @@ from servers.postgres import postgres_server
 from servers.seaweedfs import SeaweedFS
 
 from frazil.lake.capabilities import Capabilities
-from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog, settle
+from frazil.lake.catalogs import CatalogSettings, CatalogType, open_catalog, settle
 from frazil.lake.session import open_session
 
-QUICK = ("builtin", "memory", "hadoop", "rest", "seaweedfs", "postgresql")
+QUICK = ("builtin", "hadoop", "rest", "seaweedfs", "postgresql")
+"""A memory catalog is a builtin one in a directory of its own; the contract of the lake has it too."""
 MORE = ("hive", "nessie", "glue")
-
-
-@dataclass(frozen=True)
-class Home:
-    """A catalog under contract. `can` is what it is expected to be able to; `proxy` stands before an HTTP server;
-    `arbitrates` is False for a stand-in that lets both of two racing commits win."""
-
-    kind: str
-    catalog: Catalog
-    can: Capabilities
-    proxy: FaultyProxy | None = None
-    arbitrates: bool = True
-
-
-class Rival:
-    """The other process."""
-
-    def __init__(self) -> None:
-        script = Path(__file__).with_name("rival.py")
-        self._process = subprocess.Popen(
-            [sys.executable, str(script)],
-            env={**os.environ, "AWS_ACCESS_KEY_ID": "AKIASTANDIN", "AWS_SECRET_ACCESS_KEY": "any will do"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-        assert self.heard() == "started"
-
-    def prepare(self, settings: CatalogSettings, table: str, resolved: int, row: int) -> None:
-        """It has read the head and written its file when this returns."""
-        plain = {
-            "name": settings.name,
-            "type": settings.type.value,
-            "warehouse": settings.warehouse,
-            "uri": settings.uri,
-            "properties": dict(settings.properties),
-        }
-        self._tell(json.dumps({"settings": plain, "table": table, "resolved": resolved, "id": row}))
-        assert self.heard() == "ready"
-
-    def go(self) -> None:
-        self._tell("go")
-
-    def heard(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def stop(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
-
-    def _tell(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
 
 
 @pytest.fixture(scope="session")
@@ -125,11 +66,6 @@ Enter = Callable[[AbstractContextManager[object]], object]
 
 def _builtin(request: pytest.FixtureRequest, directory: Path, enter: Enter) -> _Made:
     return _Made(CatalogSettings(name="c_builtin", warehouse=str(directory)), Capabilities(views=True))
-
-
-def _memory(request: pytest.FixtureRequest, directory: Path, enter: Enter) -> _Made:
-    """A builtin catalog in a directory that nobody else is told of; the rival is."""
-    return _Made(CatalogSettings(name="c_memory", type=CatalogType.MEMORY), Capabilities(views=True))
 
 
 def _hadoop(request: pytest.FixtureRequest, directory: Path, enter: Enter) -> _Made:
@@ -210,7 +146,6 @@ _ANY_KEYS = {"aws.accessKeyId": "AKIASTANDIN", "aws.secretAccessKey": "any will 
 
 _MAKE = {
     "builtin": _builtin,
-    "memory": _memory,
     "hadoop": _hadoop,
     "rest": _rest,
     "seaweedfs": _seaweedfs,
@@ -219,7 +154,3 @@ _MAKE = {
     "nessie": _nessie,
     "glue": _glue,
 }
-
-
-def without_notes(found: Capabilities) -> Capabilities:
-    return replace(found, notes=())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from catalog_builders import SHOP, column, plan, shape
-from conftest import Home, Rival, without_notes
+from contract_homes import Home, Rival, without_notes
 from integration.vectors.vector_builders import Stage
 from pyspark.sql import functions as F
 from servers.faulty_proxy import Fault

@@ -36,6 +36,7 @@ from frazil.workers.lookup.deleted import DeletedRows
 from frazil.workers.lookup.locate import TableLocator
 from frazil.workers.lookup.tables import SearchedTable
 from frazil.workers.rewriting import SparkRewriting
+from frazil.workers.sort_rewriting import SortLimits
 from frazil.workers.writer import Place, TableEpochWriter
 
 EAGER = CompactSettings(min_input_files=2, delete_ratio=0.1, tiered=False)
@@ -51,6 +52,7 @@ class Yard(Ground):
         self._cache = IndexCache(folder / "index", 1 << 30)
         self._epochs = itertools.count(1)
         self._upper: Hlc | None = None
+        self.limits = SortLimits()
 
     def epoch(self, upserts: Mapping[int, str], deletes: Iterable[int] = ()) -> Outcome:
         loaded = self.tables.load(self.name)
@@ -83,7 +85,7 @@ class Yard(Ground):
 
     def compaction(self, settings: CompactSettings = EAGER) -> CompactPlan | None:
         head = self.lake.head(self.name)
-        action = Compact(self.lake, SparkRewriting(self.spark, self.clock), self.clock)
+        action = Compact(self.lake, SparkRewriting(self.spark, self.clock, self.limits), self.clock)
         return action.plan(self.name, head, self.lake.live(self.name, head), settings)
 
     def compact(
@@ -95,7 +97,7 @@ class Yard(Ground):
     ) -> Compacted:
         plan = self.compaction(settings)
         assert plan is not None, "nothing to compact"
-        self.rewriting = Between(SparkRewriting(self.spark, self.clock), [between] if between else [])
+        self.rewriting = Between(SparkRewriting(self.spark, self.clock, self.limits), [between] if between else [])
         return Compact(lake or self.lake, self.rewriting, self.clock).perform(plan)
 
     def check(self) -> None:

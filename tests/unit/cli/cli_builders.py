@@ -189,6 +189,10 @@ class FakePipeline:
         self._called(f"rewind {table}")
         return f"{table} goes on from {RESOLVED}"
 
+    def drop(self, table: str, *, catalog: str | None = None, force: bool = False) -> str:
+        self._called(f"drop {table} from {catalog}, force={force}")
+        return f"{table} is dropped"
+
     def quarantine(self, table: str | None = None) -> Sequence[QuarantinedChange]:
         self._called(f"quarantine {table}")
         return self.put_away

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from frazil.cli.main import cli
+from frazil.cli.output import moment_text
 from frazil.cli.run import LoadPace, progress_table
 from frazil.daemon.presence import announce, find, withdraw
 from frazil.daemon.results import Progress, TableProgress
@@ -76,11 +77,25 @@ def test_status_prints_a_table_and_dashes_for_what_is_not_known(tmp_path: Path) 
         RESOLVED,
         str(2**62),
         "1.2s",
-        "-",
-        "-",
-        "-",
+        *["-"] * 6,
     ]
-    assert lines["analytics.items"] == ["analytics.items", "STEADY_STATE", "-", "-", "-", "-", "-", "-"]
+    assert lines["analytics.items"] == ["analytics.items", "STEADY_STATE", *["-"] * 9]
+
+
+def test_status_tells_what_a_table_holds_and_when_it_was_maintained(tmp_path: Path) -> None:
+    at = datetime(2026, 3, 1, 12, 0, 0, 0, UTC)
+    kept = replace(status_of(), data_files=12, delete_files=3, snapshots=40, maintenance="compact", maintained_at=at)
+    (line,) = [
+        line.split()
+        for line in frazil("status", config_file(tmp_path), pipeline=FakePipeline(statuses=[kept])).stdout.splitlines()
+        if "analytics" in line
+    ]
+    assert line[-4:] == ["12", "3", moment_text(at), "compact"]
+    (told,) = json.loads(
+        frazil("status", config_file(tmp_path), "--json", pipeline=FakePipeline(statuses=[kept])).stdout
+    )
+    assert (told["data_files"], told["delete_files"], told["snapshots"]) == (12, 3, 40)
+    assert (told["maintenance"], told["maintained_at"]) == ("compact", moment_text(at))
 
 
 def test_status_tells_the_size_and_the_hit_rate_of_the_key_index_once(tmp_path: Path) -> None:
@@ -180,6 +195,18 @@ def test_rewind_says_where_it_goes_on_and_does_not_ask_a_script(tmp_path: Path) 
     assert pipeline.calls == ["open", "rewind analytics.orders", "close"]
 
 
+def test_drop_needs_a_word_from_a_script(tmp_path: Path) -> None:
+    pipeline = FakePipeline()
+    config = config_file(tmp_path)
+    silent = frazil("drop", config, "analytics.old", pipeline=pipeline)
+    assert silent.exit_code == 2
+    assert "--yes" in silent.stderr
+    assert pipeline.calls == []
+    result = frazil("drop", config, "analytics.old", "--yes", "--catalog", "cold", pipeline=pipeline)
+    assert result.stdout == "analytics.old is dropped\n"
+    assert pipeline.calls == ["open", "drop analytics.old from cold, force=False", "close"]
+
+
 @pytest.mark.parametrize("command", [["run"], ["check"], ["status"], ["epochs", "t"], ["rewind", "t"]])
 def test_every_command_takes_overrides(tmp_path: Path, command: list[str]) -> None:
     pipeline = FakePipeline()
@@ -214,6 +241,8 @@ def test_the_program_tells_its_version_and_its_commands_in_the_order_one_meets_t
         "resync",
         "reload",
         "maintain",
+        "doctor",
+        "drop",
         "init",
     ]
 

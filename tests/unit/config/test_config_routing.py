@@ -9,8 +9,9 @@ import pytest
 from config_builders import with_tables
 from pydantic import ValidationError
 
-from frazil.config.routing import matches, route
+from frazil.config.routing import claim_on, matches, route
 from frazil.errors import ConfigError
+from frazil.model.names import TableName
 
 
 def targets(entries: list[Mapping[str, Any] | str], *names: str) -> dict[str, str]:
@@ -70,6 +71,24 @@ def test_an_exact_entry_wins_over_a_pattern_before_it_and_the_first_pattern_over
     assert targets(entries, "shop.public.items", "shop.public.orders", "shop.audit.log") == {
         "shop.public.items": "first.items", "shop.public.orders": "third.orders", "shop.audit.log": "second.log",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("target", "source"),
+    [
+        ("shop.orders", "shop.public.orders"),
+        ("lake.items", "items"),
+        ("shop.gone", None),
+        ("logs.anything", "log_*"),
+        ("logs.deep.anything", None),
+    ],
+)
+def test_a_target_is_claimed_by_the_entry_that_would_make_it_again(target: str, source: str | None) -> None:
+    """An entry that names one table claims one target, and not all that its template might give to others."""
+    patterned = {"source": "log_*", "target": "logs.{table}"}
+    config = with_tables("shop.public.orders", {"source": "items", "target": "lake.items"}, patterned)
+    claim = claim_on(config, TableName.parse(target))
+    assert (None if claim is None else claim.source) == source
 
 
 def test_a_table_that_no_entry_names_is_left_out() -> None:

@@ -1,9 +1,13 @@
-"""Every column a table ever had."""
+"""Every column a table ever had, and its own order."""
 
 from __future__ import annotations
 
-from frazil.lake.fields import columns_ever
-from frazil.model.columns import INT, LONG, STRING
+import pytest
+
+from frazil.lake.fields import columns_ever, sort_order
+from frazil.model.columns import INT, LONG, STRING, TIMESTAMP, Field, Schema, StructOf
+from frazil.model.ordering import OrderField
+from frazil.model.partitions import Transform
 
 
 def schema(number: int, *fields: tuple[int, str, object], **more: object) -> dict[str, object]:
@@ -42,3 +46,40 @@ def test_what_older_files_have_in_a_column_is_known() -> None:
 def test_a_type_that_is_not_known_here_is_left_out() -> None:
     metadata = {"current-schema-id": 0, "schemas": [schema(0, (1, "at", "timestamp_ns"), (2, "id", "long"))]}
     assert sorted(columns_ever(metadata)) == [2]
+
+
+# the table's own order
+
+
+def ordered(*fields: tuple[int, str, str, str], order_id: int = 3) -> dict[str, object]:
+    keys = ("source-id", "transform", "direction", "null-order")
+    listed = [dict(zip(keys, field, strict=True)) for field in fields]
+    return {"default-sort-order-id": 3, "sort-orders": [{"order-id": order_id, "fields": listed}]}
+
+
+SCHEMA = Schema(0, (Field(1, "id", LONG), Field(2, "at", StructOf((Field(3, "when", TIMESTAMP),)))))
+
+
+def test_the_order_of_a_table_is_told_with_its_id() -> None:
+    metadata = ordered((3, "day", "desc", "nulls-last"), (1, "bucket[4]", "asc", "nulls-first"))
+    assert sort_order(SCHEMA, metadata) == (
+        (OrderField(3, Transform("day"), descending=True, nulls_first=False), OrderField(1, Transform("bucket", 4))),
+        3,
+    )
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"default-sort-order-id": 0, "sort-orders": [{"order-id": 0, "fields": []}]},
+        ordered((1, "identity", "asc", "nulls-first"), order_id=2),
+        ordered((1, "identity", "asc", "nulls-first"), (9, "identity", "asc", "nulls-first")),
+        ordered((1, "zorder[4]", "asc", "nulls-first")),
+        ordered((1, "day", "asc", "nulls-first")),
+        ordered((2, "identity", "asc", "nulls-first")),
+    ],
+    ids=["none", "unsorted", "gone", "dropped column", "later transform", "wrong type", "a struct"],
+)
+def test_an_order_that_cannot_be_computed_is_none(metadata: dict[str, object]) -> None:
+    assert sort_order(SCHEMA, metadata) == ((), None)

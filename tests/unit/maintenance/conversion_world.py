@@ -59,6 +59,7 @@ class World:
         self.version = version
         self.rows: dict[str, tuple[Row, ...]] = {}
         self.keys: dict[str, Keys] = {}
+        self.key_ids: dict[str, tuple[int, ...]] = {}
         self.positions: dict[tuple[str, int | None], Positions] = {}
         self.states = [State(0)]
         self.current = self.states[0]
@@ -79,8 +80,7 @@ class World:
     def delete_keys(self, ids: tuple[int, ...], keys: Iterable[tuple[int | None, ...]], part: int | None = None) -> str:
         """`part` None deletes everywhere."""
         path = f"eq-{next(self.numbers)}.parquet"
-        self.keys[path] = frozenset(keys)
-        self._commit(deletes=[self._delete(path, Kind.EQUALITY_DELETE, len(self.keys[path]), part, ids=ids)])
+        self._commit(deletes=[self._by_key(path, ids, keys, part)])
         return path
 
     def delete_rows(self, path: str, rows: Iterable[int]) -> None:
@@ -138,7 +138,7 @@ class World:
         ready = settle(plan, marked, live, self.version)
         assert isinstance(ready, Ready), ready
         assert not ready.merges
-        self._land(ready.added, ready.removed, {})
+        self._land(RepairPlan(files=ready.added, summary={}, removed_deletes=ready.removed, rewrites=True))
 
     def roll_back(self, number: int) -> None:
         self.current = self.states[number]
@@ -213,7 +213,7 @@ class World:
             return Unknown("no answer") if answer == "is lost" else Conflicted("the head has moved")
         if answer == "is lost":
             return Unknown("no answer")
-        self._land(plan.files, plan.removed_deletes, plan.summary)
+        self._land(plan)
         return Unknown("no answer") if answer == "lands without a word" else Accepted(self.current.number)
 
     # Spark's part
@@ -263,9 +263,8 @@ class World:
 
     def _matches(self, search: Search, place: int, path: str, row: Row) -> bool:
         ids = [column.field.id for column in search.key_sets[search.places[place]]]
-        written = next(d for state in self.states for d in state.deletes.values() if d.path == path).equality_ids
         for key in self.keys[path]:
-            by_id = dict(zip(written, key, strict=True))
+            by_id = dict(zip(self.key_ids[path], key, strict=True))
             if all(by_id[id_] == row[id_ - 1] for id_ in ids):
                 return True
         return False
@@ -293,34 +292,60 @@ class World:
 
     # states
 
-    def _land(self, added: Iterable[FileClosed], removed: Iterable[LiveDelete], summary: Mapping[str, str]) -> None:
-        deletes = dict(self.current.deletes)
-        for delete in removed:
+    def _land(self, plan: RepairPlan) -> None:
+        """As Iceberg has it: what is removed must be there, deletes come in exchange for others, new data files are as
+        old as the plan says."""
+        assert plan.removed_deletes or not any(file.kind.deletes for file in plan.files), "deletes for no others"
+        data, deletes = dict(self.current.data), dict(self.current.deletes)
+        for file in plan.removed_data:
+            del data[file.path]
+        for delete in plan.removed_deletes:
             del deletes[delete.path, delete.offset]
-        before, number = self.current, len(self.states)
-        for file in added:
-            blob = file.vector
-            named = self.positions[file.path, blob.offset if blob else None]
-            one = LiveDelete(
-                path=file.path,
-                kind=file.kind,
-                format="puffin" if blob else "parquet",
-                size=file.size,
-                records=file.records,
-                sequence_number=number,
-                spec_id=file.spec_id,
-                partition=file.partition,
-                data_file=blob.data_file if blob else (next(iter(named)) if len(named) == 1 else None),
-                offset=blob.offset if blob else None,
-                length=blob.length if blob else None,
-            )
-            assert one.data_file is None or one.data_file in self.current.data or blob is None, "a vector of nothing"
-            deletes[one.path, one.offset] = one
+        before = self.current
+        for closed in plan.files:
+            if closed.kind is Kind.DATA:
+                assert plan.keeps_sequence is not None
+                data[closed.path] = self._data_of(closed, plan.keeps_sequence)
+            else:
+                one = self._delete_of(closed)
+                assert one.data_file is None or one.data_file in data or not one.is_vector, "a vector of nothing"
+                deletes[one.path, one.offset] = one
         vectors = [d.data_file for d in deletes.values() if d.is_vector]
         assert len(vectors) == len(set(vectors)), "H23: two vectors for one data file"
-        self._become(self.current.data, deletes, summary)
+        self._become(data, deletes, plan.summary)
         self.conversions.append((before, self.current))
-        assert self.seen(self.current) == self.seen(before), "a conversion changed the rows"
+        self._must_show_the_same(before)
+
+    def _must_show_the_same(self, before: State) -> None:
+        assert self.seen() == self.seen(before), "a rewrite changed the rows"
+
+    def _data_of(self, file: FileClosed, sequence_number: int) -> LiveFile:
+        return LiveFile(
+            path=file.path,
+            format="parquet",
+            size=file.size,
+            records=file.records,
+            sequence_number=sequence_number,
+            spec_id=file.spec_id,
+            partition=file.partition,
+        )
+
+    def _delete_of(self, file: FileClosed) -> LiveDelete:
+        blob = file.vector
+        named = self.positions[file.path, blob.offset if blob else None]
+        return LiveDelete(
+            path=file.path,
+            kind=file.kind,
+            format="puffin" if blob else "parquet",
+            size=file.size,
+            records=file.records,
+            sequence_number=len(self.states),
+            spec_id=file.spec_id,
+            partition=file.partition,
+            data_file=blob.data_file if blob else (next(iter(named)) if len(named) == 1 else None),
+            offset=blob.offset if blob else None,
+            length=blob.length if blob else None,
+        )
 
     def _commit(
         self, data: Iterable[LiveFile] = (), deletes: Iterable[LiveDelete] = (), removed: Iterable[LiveDelete] = ()
@@ -356,13 +381,16 @@ class World:
             partition=() if part is None else (part,),
         )
 
-    def _delete(self, path: str, kind: Kind, records: int, part: int | None, ids: tuple[int, ...] = ()) -> LiveDelete:
+    def _by_key(
+        self, path: str, ids: tuple[int, ...], keys: Iterable[tuple[int | None, ...]], part: int | None
+    ) -> LiveDelete:
+        self.keys[path], self.key_ids[path] = frozenset(keys), ids
         return LiveDelete(
             path=path,
-            kind=kind,
+            kind=Kind.EQUALITY_DELETE,
             format="parquet",
             size=100,
-            records=records,
+            records=len(self.keys[path]),
             sequence_number=len(self.states),
             spec_id=EVERYWHERE.spec_id if part is None else BY_PART.spec_id,
             partition=() if part is None else (part,),

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.maintenance.compact import CompactPlan, CompactSettings, plan_compaction, settle
+from frazil.maintenance.compact import CompactPlan, CompactSettings, plan_compaction
+from frazil.maintenance.compact_settle import settle
 from frazil.model.columns import LONG, VARIANT, Field, Schema, StructOf
 from frazil.model.compaction import Concatenated, Group, Rewrite, RewrittenTable
 from frazil.model.files import Kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -115,6 +116,25 @@ def test_positions_of_another_source_are_not_compared() -> None:
 def test_a_damaged_ledger_closes_nothing() -> None:
     broken = SnapshotFacts(1, None, 1, 1, {"frazil.job-id": "shop", "frazil.fence": "what?"})
     assert found(place(head(broken)), old(epoch(Hlc(1), fence(0)))) == []
+
+
+def mirrored(main: TableHead) -> TableHead:
+    """The ledger property tells of an epoch 9 of fence 2."""
+    entry = LedgerEntry.from_summary(facts(7, Hlc(9), fence(2)).summary)
+    assert entry is not None
+    return replace(main, properties={SHOP.ledger_property: entry.to_property(7, 7)})
+
+
+def test_a_frontier_that_main_has_no_snapshot_of_any_more_is_told_by_the_ledger_property() -> None:
+    """Snapshots of maintenance are all that expiry left of main."""
+    cut, whole = SnapshotFacts(9, 8, 9, 9, {}), SnapshotFacts(1, None, 1, 1, {})
+    closed, unpublished = old(epoch(Hlc(9), fence(2))), old(epoch(Hlc(10), fence(2)))
+    table = place(mirrored(head(cut)))
+    assert found(table, closed, unpublished, old(epoch(Hlc(10), fence(1)))) == [
+        closed.path,
+        epoch(Hlc(10), fence(1)),
+    ]
+    assert found(place(mirrored(head(whole))), closed) == [], "rolled back to before its first epoch"
 
 
 def test_another_pipeline_has_its_own_fences() -> None:

@@ -19,6 +19,8 @@ from frazil.maintenance.deletion_queue import (
     after_failure,
     due,
     judge,
+    must_be_nowhere,
+    while_referred_to,
 )
 from frazil.model.deletions import Batch, Deletion, DeletionType, Standing, Why
 from frazil.model.names import TableName
@@ -34,7 +36,8 @@ def row(path: str = "/a", age: timedelta = 2 * HOUR, **more: Any) -> Deletion:
 
 
 def dropped(**more: Any) -> Deletion:
-    return row("/v9.metadata.json", type=DeletionType.METADATA, why=Why.DROPPED, **more)
+    facts: dict[str, Any] = {"type": DeletionType.METADATA, "why": Why.DROPPED, **more}
+    return row("/v9.metadata.json", **facts)
 
 
 def due_paths(*batches: Batch) -> list[str]:
@@ -77,6 +80,40 @@ def test_what_became_of_the_table_decides(first: Deletion, standing: Standing, v
     assert isinstance(judge([first], standing), verdict)
 
 
+@pytest.mark.parametrize("standing", [Standing(None), Standing("u2")])
+@pytest.mark.parametrize(
+    "first", [dropped(), dropped(why=Why.DROPPING), row(why=Why.DROPPED)], ids=["dropped", "intent", "file"]
+)
+def test_a_table_that_the_catalog_has_under_another_name_loses_nothing(first: Deletion, standing: Standing) -> None:
+    """It was renamed, or registered again from its last metadata file."""
+    assert must_be_nowhere([first], standing)
+    assert isinstance(judge([first], standing, "shop.renamed"), Dismiss)
+    assert not isinstance(judge([first], standing, None), Dismiss)
+
+
+def test_files_that_only_became_orphans_are_held_wherever_their_table_is() -> None:
+    assert not must_be_nowhere([row()], Standing(None))
+    assert isinstance(judge([row()], Standing(None), "shop.renamed"), Hold)
+
+
+def test_an_intent_is_expanded_once_the_table_is_gone_and_dismissed_while_it_is_there() -> None:
+    intent = dropped(why=Why.DROPPING)
+    assert isinstance(judge([intent], Standing(None)), Expand)
+    assert isinstance(judge([intent], Standing("u1")), Dismiss)
+
+
+def test_a_file_of_an_expiry_that_has_not_landed_yet_is_looked_at_again() -> None:
+    """Dismissed, it would be left to nobody once it lands. What was never committed is dismissed at once."""
+    young = row(age=timedelta(minutes=1), why=Why.EXPIRED)
+    waits = while_referred_to(young, NOW)
+    assert waits is not None
+    assert waits.retry_at is not None
+    assert NOW < waits.retry_at <= NOW + HOUR
+    assert waits.retry_count == 0
+    assert while_referred_to(waits, waits.retry_at) is None
+    assert while_referred_to(row(age=timedelta(minutes=1), why=Why.UNCOMMITTED), NOW) is None
+
+
 def test_waits_grow_up_to_a_day_and_then_it_is_given_up() -> None:
     settings = QueueSettings(grace=HOUR, max_retries=14)
     waits = []
@@ -98,7 +135,8 @@ def test_a_batch_is_of_one_table_and_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    "facts", [{"path": ""}, {"table_uuid": ""}, {"retry_count": -1}, {"type": DeletionType.METADATA}]
+    "facts",
+    [{"path": ""}, {"table_uuid": ""}, {"retry_count": -1}, {"type": DeletionType.METADATA}, {"why": Why.DROPPING}],
 )
 def test_an_untrue_row_does_not_exist(facts: dict[str, Any]) -> None:
     with pytest.raises(ValueError):

@@ -45,6 +45,9 @@ def everything_happened() -> Metrics:
     metrics.resolved_at("s.t", NOON)
     metrics.table_is("s.t", TableState.STEADY_STATE)
     metrics.failed("s.t", SourceUnavailable("gone"))
+    metrics.table_holds("s.t", data_files=9, delete_files=4, snapshots=30)
+    metrics.unmaintained("s.t", 12, finished=False)
+    metrics.maintained("s.t", "compact", 1.5, failed=False)
     return metrics
 
 
@@ -55,6 +58,20 @@ def test_every_documented_metric_is_exposed_under_its_exact_name_and_labels() ->
     }
     for spec in METRICS:
         assert (spec.name, frozenset(spec.labels)) in found, spec.name
+
+
+def test_what_maintenance_did_and_what_waits_for_it_is_told() -> None:
+    metrics = everything_happened()
+    metrics.maintained("s.t", "compact", 2.0, failed=True)
+    metrics.unmaintained("s.t", 0, finished=True)
+    assert value(metrics, "frazil_data_files", table="s.t") == 9
+    assert value(metrics, "frazil_delete_files", table="s.t") == 4
+    assert value(metrics, "frazil_snapshots", table="s.t") == 30
+    assert value(metrics, "frazil_maintenance_debt_commits", table="s.t") == 0
+    assert value(metrics, "frazil_maintenance_finished", table="s.t") == 1
+    assert value(metrics, "frazil_maintenance_runs_total", table="s.t", action="compact", outcome="done") == 1
+    assert value(metrics, "frazil_maintenance_runs_total", table="s.t", action="compact", outcome="failed") == 1
+    assert value(metrics, "frazil_maintenance_seconds_total", table="s.t", action="compact") == 3.5
 
 
 def test_what_happened_is_counted() -> None:

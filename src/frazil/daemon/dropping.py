@@ -1,0 +1,75 @@
+"""Drops a table of a pipeline's catalogs; its files go later, by way of the deletion queue.
+
+listed in the configuration? --without force--> refused: the pipeline would make it again
+intent to the queue --> out of the catalog --> confirmed --grace period--> files are deleted, by any maintenance
+"""
+
+from __future__ import annotations
+
+from frazil.clock import Clock
+from frazil.config.model import PipelineConfig
+from frazil.config.routing import claim_on
+from frazil.config.values import duration_text
+from frazil.daemon.places import Place, Places
+from frazil.daemon.tables import companion_of
+from frazil.errors import ConfigError
+from frazil.lake.catalogs import CatalogType
+from frazil.lake.deletions import IcebergDeletionQueue
+from frazil.model.names import PLAIN_SYSTEM_NAMESPACE, SYSTEM_NAMESPACE, BadName, TableName
+
+
+def drop_table(
+    config: PipelineConfig, places: Places, clock: Clock, table: str, *, catalog: str | None = None, force: bool = False
+) -> str:
+    """Says what was done. `catalog` by its name, if it is not the one that the configuration gives the table.
+
+    Raises ConfigError if there is no such table or catalog, if the table is one of Frazil's own, or, without `force`,
+    if the pipeline would make it again; and what catalogs raise.
+    """
+    target = _parsed(table)
+    entry = claim_on(config, companion_of(target))
+    if entry is not None and not force:
+        raise ConfigError(
+            f"{target} belongs to pipeline {config.pipeline}, which would make it again: the entry {entry.source} of "
+            "`tables:` fills it",
+            hint="Take it out of `tables:` first and let a running daemon reload, or drop it with --force.",
+            table=target.text,
+        )
+    place = places.of(target) if catalog is None else _named(places, catalog)
+    settings = place.catalog.settings
+    queue = IcebergDeletionQueue(place.catalog, clock, batch_files=config.maintenance.queue.batch_files)
+    if not queue.drop(target):
+        raise ConfigError(
+            f"there is no table {target} in catalog {settings.name}",
+            hint="Name it namespace.table, and another catalog of the configuration with --catalog.",
+            table=target.text,
+        )
+    if settings.type is CatalogType.HADOOP:
+        return f"{target} is dropped, and its folder is deleted"
+    grace = duration_text(config.maintenance.queue.grace)
+    return f"{target} is dropped; maintenance deletes its files after {grace} (maintenance.queue.grace)"
+
+
+def _parsed(table: str) -> TableName:
+    try:
+        target = TableName.parse(table)
+    except BadName as error:
+        raise ConfigError(str(error), hint="Name it namespace.table.", table=table) from error
+    if target.namespace[0] in (SYSTEM_NAMESPACE, PLAIN_SYSTEM_NAMESPACE):
+        raise ConfigError(
+            f"{target} is one of Frazil's own tables, which other pipelines may use too",
+            hint="Drop it with the catalog's own tools, once no pipeline of this catalog runs any more.",
+            table=target.text,
+        )
+    return target
+
+
+def _named(places: Places, catalog: str) -> Place:
+    by_name = {place.catalog.settings.name: place for place in places.all}
+    if catalog not in by_name:
+        raise ConfigError(
+            f"no table of the configuration is in a catalog {catalog}",
+            hint=f"Its catalogs are: {', '.join(by_name)}.",
+            catalog=catalog,
+        )
+    return by_name[catalog]

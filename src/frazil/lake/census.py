@@ -1,0 +1,59 @@
+"""Which table of a catalog has a uuid, whatever it is called: asked before all files of a dropped table are deleted.
+
+    namespaces, and those inside them --> names of tables --each loaded once--> uuid
+    asked again: names are listed anew, and only those that are new are loaded
+
+A table that was renamed, or registered from its last metadata file, keeps its uuid and its files. One whose metadata
+file is missing cannot be read by anybody, and has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from frazil.lake.capabilities import by_type
+from frazil.lake.catalogs import Catalog, catalog_error, iceberg_properties
+from frazil.lake.failures import JAVA_ERRORS, NO_FILE, NO_SUCH_NAMESPACE, NO_SUCH_TABLE, failure_of
+
+
+class TableCensus:
+    """Of one catalog, for one round of whoever asks: a table is not loaded twice, so its uuid is taken for that of its
+    name from then on. Implements `frazil.maintenance.deletion_queue.Census`."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._nested = by_type(catalog.settings).nested_namespaces
+        self._uuids: dict[str, str | None] = {}
+
+    def holder(self, table_uuid: str, beside: str | None = None) -> str | None:
+        """The name of a table that has this uuid now, beside the one that is called so; None if there is none. Raises
+        CatalogUnavailable, or CatalogRefused if some table cannot be asked."""
+        there = {identifier.toString(): identifier for identifier in self._identifiers(())}
+        self._uuids = {
+            name: self._uuids[name] if name in self._uuids else self._uuid(identifier)
+            for name, identifier in there.items()
+        }
+        return next((name for name, found in self._uuids.items() if found == table_uuid and name != beside), None)
+
+    def _identifiers(self, levels: tuple[str, ...]) -> Iterator[Any]:
+        """Of the tables in a namespace and in all that are inside it. Some servers hold none beside namespaces."""
+        try:
+            namespace = self._catalog.namespace(levels)
+            inner = list(self._catalog.java.listNamespaces(namespace)) if not levels or self._nested else []
+            yield from self._catalog.java.listTables(namespace) if levels else ()
+        except JAVA_ERRORS as error:
+            if levels and failure_of(error, iceberg_properties(self._catalog.settings)).is_a(NO_SUCH_NAMESPACE):
+                return  # dropped meanwhile
+            raise catalog_error(self._catalog, error, "list the tables of", ".".join(levels) or None) from None
+        for one in inner:
+            yield from self._identifiers(tuple(one.levels()))
+
+    def _uuid(self, identifier: Any) -> str | None:
+        try:
+            return str(self._catalog.java.loadTable(identifier).operations().current().uuid())
+        except JAVA_ERRORS as error:
+            failure = failure_of(error, iceberg_properties(self._catalog.settings))
+            if failure.is_a(NO_SUCH_TABLE) or failure.has(*NO_FILE):
+                return None
+            raise catalog_error(self._catalog, error, "look at the table", identifier.toString()) from None

@@ -1,0 +1,369 @@
+"""Decides what is wrong with a table, and says it in words. Pure: values in, findings out.
+
+    Registered, looks at files --> registered twice, wrong partition, missing, different, dangling, two vectors
+    DuplicateKeys -------------------> duplicate keys
+    delete kinds, declared readers --> unreadable deletes                (`doctor_readers`)
+    the metadata, the ledger --------> near limits; property, summary and tag disagree (`doctor_metadata`)
+
+A finding is `fixable` if there is a repair after which every reader sees the rows that the table was made of, no more
+and no fewer. What two people could see in two ways is explained, and left to one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from frazil.model.examination import (
+    SAMPLES,
+    DuplicateKeys,
+    FileLook,
+    Finding,
+    Registered,
+    Severity,
+    Trouble,
+)
+from frazil.model.files import Kind
+from frazil.model.live import LiveDelete, LiveFile
+from frazil.model.partitions import PartitionSpec
+
+FIX = "Run it again with --fix."
+_PARQUET = "parquet"
+_DeleteId = tuple[str, int | None]
+_Place = tuple[str, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What tasks saw: of each registration of a data file by path, spec and partition, and of each delete file."""
+
+    data: Mapping[_Place, FileLook] = field(default_factory=dict)
+    deletes: Mapping[str, FileLook] = field(default_factory=dict)
+
+    def of(self, file: LiveFile) -> FileLook:
+        return self.data[place_of(file)]
+
+
+def place_of(file: LiveFile) -> _Place:
+    """What a look depends on. Partition values may be NaN, which equals nothing."""
+    return file.path, file.spec_id, repr(file.partition)
+
+
+def to_look_at(registered: Registered) -> tuple[tuple[LiveFile, ...], tuple[LiveDelete, ...]]:
+    """Each file once, and once more for each other partition that it is registered in."""
+    data = {place_of(file): file for file in registered.data}
+    deletes = {delete.path: delete for delete in registered.deletes}
+    return tuple(data.values()), tuple(deletes.values())
+
+
+def looks_of(data: Sequence[LiveFile], deletes: Sequence[LiveDelete], seen: Sequence[FileLook]) -> Looks:
+    """`seen` has one look for each of them, in order."""
+    of_data, of_deletes = seen[: len(data)], seen[len(data) :]
+    return Looks(
+        {place_of(file): look for file, look in zip(data, of_data, strict=True)},
+        {delete.path: look for delete, look in zip(deletes, of_deletes, strict=True)},
+    )
+
+
+# files that are registered twice
+
+
+@dataclass(frozen=True, slots=True)
+class Twice:
+    """The registrations of one file, the oldest first. `hindrance` is why nobody can say which rows are right."""
+
+    entries: tuple[LiveFile, ...]
+    hindrance: str = ""
+
+    @property
+    def oldest(self) -> LiveFile:
+        return self.entries[0]
+
+
+def twice(registered: Registered, looks: Looks) -> tuple[Twice, ...]:
+    """The oldest registration stays if all of them show the same rows."""
+    return tuple(
+        Twice(entries, _hindrance(entries, looks)) for entries in registered.by_path.values() if len(entries) > 1
+    )
+
+
+def _hindrance(entries: Sequence[LiveFile], looks: Looks) -> str:
+    oldest = entries[0]
+    if any(looks.of(entry).size != entry.size for entry in entries):
+        return "the file itself is missing or another one"
+    if oldest.format != _PARQUET:
+        return f"it is {oldest.format}, which is not rewritten here"
+    if any(looks.of(entry).trouble for entry in entries):
+        return looks.of(oldest).trouble or "it cannot be read"
+    told = [{(id_, entry.spec_id, repr(entry.partition)) for id_ in looks.of(entry).told} for entry in entries]
+    if any(one != told[0] for one in told):
+        return "it lacks columns that its partitions tell, and each registration tells others"
+    reached = {_id(delete) for delete in oldest.deletes}
+    for later in entries[1:]:
+        if {_id(delete) for delete in later.deletes} != reached and not _refused(later, oldest):
+            return "some deletes reach one registration and not the other: rows are gone in one and alive in the other"
+    return ""
+
+
+def _refused(later: LiveFile, oldest: LiveFile) -> bool:
+    """A vector that is older than the file's registration makes readers refuse the table: nobody ever saw this one."""
+    vector = oldest.vector
+    return vector is not None and vector.sequence_number < later.sequence_number
+
+
+def registered_twice(found: Sequence[Twice]) -> list[Finding]:
+    findings = []
+    for fixable in (True, False):
+        chosen = [one for one in found if (not one.hindrance) is fixable]
+        if not chosen:
+            continue
+        rows = sum(one.oldest.records * (len(one.entries) - 1) for one in chosen)
+        why = "" if fixable else f" ({chosen[0].hindrance})"
+        findings.append(
+            Finding(
+                trouble=Trouble.REGISTERED_TWICE,
+                severity=Severity.ERROR,
+                what=f"{_files(chosen, 'data file')} registered more than once{why}",
+                where=_samples(
+                    f"{one.oldest.path}: {len(one.entries)} times, with sequence numbers "
+                    f"{', '.join(str(entry.sequence_number) for entry in one.entries)}"
+                    for one in chosen
+                ),
+                means=f"Readers see up to {rows:,} rows too many: every row of such a file comes once for each "
+                "registration. With deletion vectors some engines refuse to plan a query at all.",
+                next=FIX + " Each file is written once more, under a new name, in place of all its registrations."
+                if fixable
+                else "Find out which registration is right, by `SELECT * FROM table.entries` in Spark; then delete the "
+                "rows of the other one, or roll back to a snapshot before it.",
+                fixable=fixable,
+            )
+        )
+    return findings
+
+
+# rows in another partition than theirs
+
+
+def wrong_partition(registered: Registered, looks: Looks, specs: Sequence[PartitionSpec]) -> list[Finding]:
+    wrong = [file for file in registered.first if looks.of(file).misplaced]
+    if not wrong:
+        return []
+    by_id = {spec.spec_id: spec for spec in specs}
+    rows = sum(looks.of(file).misplaced for file in wrong)
+    at_most = any(delete.kind is Kind.EQUALITY_DELETE for file in wrong for delete in file.deletes)
+    samples = [
+        f"{file.path}, row {sample.position}: lies in {partition_text(by_id[file.spec_id], file.partition)}, "
+        f"belongs to {partition_text(by_id[file.spec_id], sample.partition)}"
+        for file in wrong
+        for sample in looks.of(file).samples
+    ]
+    return [
+        Finding(
+            trouble=Trouble.WRONG_PARTITION,
+            severity=Severity.ERROR,
+            what=f"{'up to ' if at_most else ''}{rows:,} rows of {_files(wrong, 'data file')} lie in a partition that "
+            "is not theirs",
+            where=_samples(samples),
+            means="A query that filters by the partition's column skips these rows, and a delete there misses them. "
+            "For `identity` partitions Spark and Trino show the partition's value, PyIceberg and DuckDB the row's own.",
+            next=FIX + " Their files are written once more, every row in the partition that its columns give it.",
+            fixable=True,
+        )
+    ]
+
+
+def partition_text(spec: PartitionSpec, values: Sequence[Any]) -> str:
+    pairs = zip(spec.fields, values, strict=True)
+    return "/".join(f"{part.name}={'null' if value is None else value}" for part, value in pairs) or "no partition"
+
+
+# keys
+
+
+def duplicate_keys(found: DuplicateKeys, key: Sequence[str]) -> list[Finding]:
+    findings = []
+    named = f"({', '.join(key)})"
+    differing = found.keys - found.equal
+    if found.equal:
+        findings.append(
+            Finding(
+                trouble=Trouble.DUPLICATE_KEYS,
+                severity=Severity.ERROR,
+                what=f"{found.equal:,} keys {named} have more than one row, and all their rows are equal",
+                where=_key_samples(found, equal=True),
+                means="Counts and sums are too high, and a join over the key multiplies rows.",
+                next=FIX + " The oldest row of each key stays, the others are deleted at their positions.",
+                fixable=True,
+            )
+        )
+    if differing:
+        findings.append(
+            Finding(
+                trouble=Trouble.DUPLICATE_KEYS,
+                severity=Severity.ERROR,
+                what=f"{differing:,} keys {named} have several rows that differ",
+                where=_key_samples(found, equal=False),
+                means="Two versions of one row are alive; a reader cannot tell which is right.",
+                next="Look at both rows, delete the wrong one, or let the source decide: `frazil resync CONFIG TABLE` "
+                "loads the table anew.",
+            )
+        )
+    return findings
+
+
+def _key_samples(found: DuplicateKeys, *, equal: bool) -> tuple[str, ...]:
+    return _samples(
+        f"{sample.key}: {', '.join(f'{path} row {position}' for path, position in sample.rows)}"
+        for sample in found.samples
+        if sample.equal is equal
+    )
+
+
+# deletes
+
+
+def dangling(registered: Registered, names: Mapping[str, frozenset[str]]) -> tuple[LiveDelete, ...]:
+    """Deletes that reach no live row. `names` are the data files that position delete files of several name; one of
+    which they are not known counts as reaching whatever its partition holds."""
+    reaching: set[_DeleteId] = set()
+    for file in registered.data:
+        for delete in file.deletes:
+            named = names.get(delete.path) if delete.kind is Kind.POSITION_DELETE and not delete.is_vector else None
+            if named is None or file.path in named:
+                reaching.add(_id(delete))
+    return tuple(delete for delete in registered.deletes if _id(delete) not in reaching)
+
+
+def names_in(looks: Looks) -> dict[str, frozenset[str]]:
+    return {path: look.names for path, look in looks.deletes.items() if look.names is not None}
+
+
+def dangling_deletes(found: Sequence[LiveDelete]) -> list[Finding]:
+    if not found:
+        return []
+    kinds = {
+        "equality delete files": sum(one.kind is Kind.EQUALITY_DELETE for one in found),
+        "deletion vectors": sum(one.is_vector for one in found),
+        "position delete files": sum(one.kind is Kind.POSITION_DELETE and not one.is_vector for one in found),
+    }
+    counted = ", ".join(f"{count:,} {name}" for name, count in kinds.items() if count)
+    return [
+        Finding(
+            trouble=Trouble.DANGLING_DELETES,
+            severity=Severity.WARNING,
+            what=f"{counted} reach no data file",
+            where=_samples(one.path if one.data_file is None else f"{one.path} for {one.data_file}" for one in found),
+            means="Rows are right. Every query still opens these deletes, and some readers refuse a table that has "
+            "them.",
+            next=FIX + " They are removed, and nothing else.",
+            fixable=True,
+        )
+    ]
+
+
+def two_vectors(registered: Registered) -> list[Finding]:
+    damaged = [file for file in registered.first if sum(delete.is_vector for delete in file.deletes) > 1]
+    if not damaged:
+        return []
+    return [
+        Finding(
+            trouble=Trouble.TWO_VECTORS,
+            severity=Severity.ERROR,
+            what=f"{_files(damaged, 'data file')} with more than one deletion vector",
+            where=_samples(file.path for file in damaged),
+            means="Iceberg allows one. Spark refuses to read the table; other engines may show rows that are deleted.",
+            next="Roll back to a snapshot before the second vector (`CALL system.rollback_to_snapshot`), then `frazil "
+            "rewind CONFIG TABLE`; find out which writer made it.",
+        )
+    ]
+
+
+# files
+
+
+def missing_files(registered: Registered, looks: Looks) -> list[Finding]:
+    gone = [file.path for file in registered.first if looks.of(file).size is None]
+    gone += [delete.path for delete in to_look_at(registered)[1] if looks.deletes[delete.path].size is None]
+    other = [_difference(file, looks.of(file)) for file in registered.first]
+    other += [_difference(delete, looks.deletes[delete.path]) for delete in to_look_at(registered)[1]]
+    different = [text for text in other if text]
+    restore = (
+        "Restore the file from a backup or an older version of the bucket. If there is none: roll the table back to a "
+        "snapshot whose files all exist, or load it anew (`frazil resync CONFIG TABLE`). Nothing brings it back here."
+    )
+    findings = []
+    if gone:
+        findings.append(
+            Finding(
+                trouble=Trouble.MISSING_FILES,
+                severity=Severity.ERROR,
+                what=f"{_files(gone, 'file')} that live manifests name, and that do not exist",
+                where=_samples(gone),
+                means="Every query that needs one of them fails; without a delete file, deleted rows would come back.",
+                next=restore,
+            )
+        )
+    if different:
+        findings.append(
+            Finding(
+                trouble=Trouble.DIFFERENT_FILES,
+                severity=Severity.ERROR,
+                what=f"{_files(different, 'file')} not as the manifests say",
+                where=_samples(different),
+                means="Somebody replaced or cut a file that is never written twice. Queries fail, or show other rows.",
+                next=restore,
+            )
+        )
+    return findings
+
+
+def _difference(file: LiveFile | LiveDelete, look: FileLook) -> str:
+    if look.size is None:
+        return ""
+    if look.size != file.size:
+        return f"{file.path}: {look.size:,} bytes, {file.size:,} in the manifest"
+    if look.records is not None and look.records != file.records:
+        return f"{file.path}: {look.records:,} rows, {file.records:,} in the manifest"
+    return ""
+
+
+def not_examined(troubles: Iterable[str]) -> list[Finding]:
+    """`troubles` say of what, and why."""
+    told = list(troubles)
+    if not told:
+        return []
+    return [
+        Finding(
+            trouble=Trouble.NOT_EXAMINED,
+            severity=Severity.INFO,
+            what=f"{len(told):,} things could not be looked at",
+            where=_samples(told),
+            means="Whether their rows are right is not known.",
+            next="Nothing, if another engine reads them. Files that are not Parquet can be rewritten by Spark: CALL "
+            "system.rewrite_data_files.",
+        )
+    ]
+
+
+def unreadable_rows(registered: Registered, looks: Looks) -> list[str]:
+    troubles = [f"{file.path}: {look.trouble}" for file in registered.first if (look := looks.of(file)).trouble]
+    return troubles + [f"{path}: {look.trouble}" for path, look in looks.deletes.items() if look.trouble]
+
+
+# words
+
+
+def _id(delete: LiveDelete) -> _DeleteId:
+    return delete.path, delete.offset
+
+
+def _files(things: Sequence[Any], noun: str) -> str:
+    return f"{len(things):,} {noun}{'' if len(things) == 1 else 's'}"
+
+
+def _samples(texts: Iterable[str]) -> tuple[str, ...]:
+    """The first few, and how many more there are."""
+    every = list(texts)
+    more = len(every) - SAMPLES
+    return (*every[:SAMPLES], f"and {more:,} more") if more > 0 else tuple(every)

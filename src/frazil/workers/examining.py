@@ -1,0 +1,296 @@
+"""Looks at the files of a table, one by one, in tasks: are they there, and do their rows lie where they belong?
+
+    data file    size, number of rows --its spec has partitions?--> source columns of the live rows --transforms-->
+                 partition of each row, beside that of the file
+    position deletes of several files   the data files that they name
+    any delete file                     size
+
+A file that is gone, was replaced or cannot be read is an answer like any other. Storage that does not answer is not:
+then nobody knows, and the look fails. Duplicate keys are searched in `duplicates`; a task of this room also writes the
+rows of a file into the partitions where they belong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import SparkSession
+
+from frazil.clock import Clock
+from frazil.errors import BadInput, ConfigError, TableChanged
+from frazil.model.columns import Field, Schema, StructOf
+from frazil.model.compaction import RewrittenTable
+from frazil.model.conversion import Search
+from frazil.model.examination import (
+    SAMPLES,
+    DuplicateKeys,
+    ExaminedTable,
+    FileLook,
+    Folder,
+    Misplaced,
+    Placed,
+    Surplus,
+)
+from frazil.model.files import FileClosed, Kind
+from frazil.model.live import LiveDelete, LiveFile
+from frazil.model.partitions import PartitionSpec
+from frazil.model.ports import Split
+from frazil.model.position import Hlc
+from frazil.workers.arrow_types import arrow_schema
+from frazil.workers.duplicates import KeySearch
+from frazil.workers.job import run_on_executors, running_task
+from frazil.workers.lookup.deleted import DeletedRows
+from frazil.workers.lookup.nullable_keys import json_scalar
+from frazil.workers.lookup.positions import read_positions
+from frazil.workers.lookup.reading import bound_name, open_parquet
+from frazil.workers.parquet import RollingWriter
+from frazil.workers.partition_values import json_values
+from frazil.workers.partitioned import PartitionedWriter, PartitionFile
+from frazil.workers.rewritten_rows import LINEAGE, live_rows, written_fields
+from frazil.workers.storage import open_input
+from frazil.workers.transforms import BoundField, bind_spec
+
+FILES_A_JOB = 2_048
+"""So often somebody is told how far it is."""
+_PARQUET = "parquet"
+_NO_EPOCH = Hlc(0)
+_NO_LINEAGE = 2
+
+
+class SparkExamining:
+    """Implements `frazil.model.examination.Examining` on one session."""
+
+    def __init__(self, spark: SparkSession, clock: Clock) -> None:
+        self._spark = spark
+        self._keys = KeySearch(spark, clock)
+
+    def look(
+        self,
+        table: ExaminedTable,
+        data: Sequence[LiveFile],
+        deletes: Sequence[LiveDelete],
+        on_done: Callable[[int], None] = lambda files: None,
+    ) -> tuple[FileLook, ...]:
+        """See the port."""
+        files: list[LiveFile | LiveDelete] = [*map(light, data), *(replace(one, entry={}) for one in deletes)]
+        found: list[FileLook] = []
+        for start in range(0, len(files), FILES_A_JOB):
+            found += self._look(table, files[start : start + FILES_A_JOB])
+            on_done(len(found))
+        return tuple(found)
+
+    def _look(self, table: ExaminedTable, files: Sequence[LiveFile | LiveDelete]) -> list[FileLook]:
+        def task(split: Split) -> tuple[int, FileLook]:
+            file = files[int(split.name)]
+            if isinstance(file, LiveDelete):
+                return int(split.name), look_at_delete(table.table, file)
+            return int(split.name), look_at_data(table, file)
+
+        splits = [Split(0, str(number), "", file.size) for number, file in enumerate(files)]
+        return [look for _, look in sorted(run_on_executors(self._spark, task, splits), key=lambda one: one[0])]
+
+    def duplicates(self, table: ExaminedTable, files: Sequence[LiveFile], deletes: Search | None) -> DuplicateKeys:
+        """See the port."""
+        return self._keys.find(table, files, deletes)
+
+    def surplus(
+        self, table: ExaminedTable, files: Sequence[LiveFile], deletes: Search | None, folder: Folder
+    ) -> Surplus:
+        """See the port."""
+        return self._keys.mark_surplus(table, files, deletes, folder)
+
+    def place(self, table: ExaminedTable, files: Sequence[LiveFile], folder: Folder) -> tuple[Placed, ...]:
+        """See the port."""
+        light_files = [light(file) for file in files]
+
+        def task(split: Split) -> tuple[int, Placed]:
+            number = int(split.name)
+            try:
+                attempt = f"{running_task()[1]}-{number}"
+                return number, place_rows(table.table, light_files[number], folder, attempt)
+            except (BadInput, ConfigError) as error:
+                return number, Placed(light_files[number].path, failure=error.message)
+
+        splits = [Split(0, str(number), "", file.size) for number, file in enumerate(files)]
+        return tuple(placed for _, placed in sorted(run_on_executors(self._spark, task, splits), key=lambda o: o[0]))
+
+
+# tasks
+
+
+def look_at_data(table: ExaminedTable, file: LiveFile) -> FileLook:
+    """Raises StorageUnavailable, CatalogRefused."""
+    size = _size_of(file.path, table.table.storage)
+    if size is None or size != file.size:
+        return FileLook(path=file.path, size=size)
+    if file.format != _PARQUET:
+        return FileLook(path=file.path, size=size, trouble=f"it is {file.format}")
+    try:
+        with open_parquet(file.path, table.table.storage) as source:
+            records, own = source.metadata.num_rows, source.schema_arrow
+        look = FileLook(path=file.path, size=size, records=records, told=_told(table, file, own))
+        if records != file.records:
+            return look
+        return _with_misplaced(table, file, look)
+    except (BadInput, ConfigError, ValueError) as error:
+        return FileLook(path=file.path, size=size, trouble=str(error))
+    except TableChanged:  # deleted between the two looks
+        return FileLook(path=file.path, size=None)
+
+
+def look_at_delete(table: RewrittenTable, delete: LiveDelete) -> FileLook:
+    """Raises StorageUnavailable, CatalogRefused."""
+    size = _size_of(delete.path, table.storage)
+    if size is None or size != delete.size:
+        return FileLook(path=delete.path, size=size)
+    if delete.kind is not Kind.POSITION_DELETE or delete.data_file is not None or delete.format != _PARQUET:
+        return FileLook(path=delete.path, size=size)
+    try:
+        return FileLook(path=delete.path, size=size, names=frozenset(read_positions(delete.path, table.storage)))
+    except BadInput as error:
+        return FileLook(path=delete.path, size=size, trouble=error.message)
+
+
+def place_rows(table: RewrittenTable, file: LiveFile, folder: Folder, attempt: str) -> Placed:
+    """Writes the live rows of a file into the partitions of its own spec that their columns give them. Row ids stay.
+    Raises BadInput, ConfigError for a partition that cannot be computed any more, and what storage raises."""
+    spec = spec_of(table, file)
+    fields = written_fields(table)
+    numbers = count()
+
+    def new_writer() -> RollingWriter:
+        return RollingWriter(
+            fields, lambda _: f"{folder.path}/data-{attempt}-{next(numbers)}.parquet", folder.parquet, table.storage
+        )
+
+    writer = PartitionedWriter(bind_spec(table.name, table.schema, spec), new_writer)
+    gone = DeletedRows().of(file, table.storage)
+    try:
+        for batch, _ in live_rows(table, file, gone, arrow_schema(fields)):
+            writer.write(batch)
+        closed = writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+    return Placed(file.path, tuple(_message(table, file, folder, one) for one in closed))
+
+
+# rows and their partitions
+
+
+def _with_misplaced(table: ExaminedTable, file: LiveFile, look: FileLook) -> FileLook:
+    spec = spec_of(table.table, file)
+    kept = [(place, field) for place, field in enumerate(spec.fields) if field.transform.name != "void"]
+    if not kept:
+        return look
+    roots = [root for root in table.columns if any(_holds(root, field.source_id) for _, field in kept)]
+    schema = Schema(0, tuple(roots))
+    bound = bind_spec(table.table.name, schema, PartitionSpec(spec.spec_id, tuple(field for _, field in kept)))
+    expected = [json_scalar(field.type, file.partition[place]) for (place, _), field in zip(kept, bound, strict=True)]
+    gone = DeletedRows().of(file, table.table.storage)
+    rows, samples = 0, list[Misplaced]()
+    plain = replace(table.table, schema=schema, format_version=_NO_LINEAGE)
+    for batch, positions in live_rows(plain, file, gone, arrow_schema(schema.fields)):
+        columns = [field.values(batch) for field in bound]
+        fits = np.ones(batch.num_rows, np.bool_)
+        for column, value in zip(columns, expected, strict=True):
+            fits &= _same(column, value)
+        wrong = np.flatnonzero(~fits)
+        rows += len(wrong)
+        shown = wrong[: SAMPLES - len(samples)]
+        if len(shown):
+            values = _partitions(len(spec.fields), kept, bound, columns, shown)
+            samples += [Misplaced(int(positions[at]), told) for at, told in zip(shown, values, strict=True)]
+    return replace(look, misplaced=rows, samples=tuple(samples))
+
+
+def _partitions(
+    width: int,
+    kept: Sequence[tuple[int, Any]],
+    bound: Sequence[BoundField],
+    columns: Sequence[pa.Array],
+    at: NDArray[np.int64],
+) -> Iterator[tuple[Any, ...]]:
+    """Partition values in the order of the spec; of a void field NULL."""
+    told = [json_values(field.type, column.take(pa.array(at))) for field, column in zip(bound, columns, strict=True)]
+    for row in zip(*told, strict=True):
+        values: list[Any] = [None] * width
+        for (place, _), value in zip(kept, row, strict=True):
+            values[place] = value
+        yield tuple(values)
+
+
+def _same(column: pa.Array, value: pa.Scalar) -> NDArray[np.bool_]:
+    """NULL is NULL; every NaN is one; of other floating point numbers the bits count."""
+    if not value.is_valid:
+        found = column.is_null()
+    elif pa.types.is_floating(column.type):
+        bits = pa.int32() if column.type == pa.float32() else pa.int64()
+        alike = pc.equal(column.view(bits), pa.array([value.as_py()], column.type).view(bits)[0])
+        both = pc.and_(pc.is_nan(column), pa.scalar(bool(np.isnan(value.as_py()))))
+        found = pc.or_(alike, both).fill_null(False)
+    else:
+        found = pc.equal(column, value.cast(column.type)).fill_null(False)
+    answer: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+    return answer
+
+
+def _told(table: ExaminedTable, file: LiveFile, own: pa.Schema) -> frozenset[int]:
+    spec = spec_of(table.table, file)
+    ids = {field.source_id for field in spec.fields if field.transform.name == "identity"}
+    return frozenset(
+        column.id
+        for column in table.columns
+        if column.id in ids and bound_name(own, column, table.table.name_mapping) is None
+    )
+
+
+def _holds(field: Field, id_: int) -> bool:
+    if field.id == id_:
+        return True
+    return isinstance(field.type, StructOf) and any(_holds(inner, id_) for inner in field.type.fields)
+
+
+def spec_of(table: RewrittenTable, file: LiveFile) -> PartitionSpec:
+    return next(spec for spec in table.specs if spec.spec_id == file.spec_id)
+
+
+def light(file: LiveFile) -> LiveFile:
+    """Without what only a commit needs."""
+    return replace(file, bounds={}, deletes=tuple(replace(delete, entry={}) for delete in file.deletes))
+
+
+def _size_of(path: str, storage: Mapping[str, str]) -> int | None:
+    try:
+        with open_input(path, storage) as source:
+            return int(source.size())
+    except TableChanged:
+        return None
+
+
+def _message(table: RewrittenTable, file: LiveFile, folder: Folder, closed: PartitionFile) -> FileClosed:
+    # A reader that pruned by the bounds of a row id would have to know that they are those of this file alone.
+    hidden = {field.id for field in LINEAGE}
+    return FileClosed(
+        table=table.name,
+        epoch=_NO_EPOCH,
+        batch_id=folder.run,
+        worker=0,
+        schema_id=table.schema.schema_id,
+        spec_id=file.spec_id,
+        path=closed.file.path,
+        kind=Kind.DATA,
+        records=closed.file.records,
+        size=closed.file.size,
+        partition=closed.partition,
+        metrics=tuple(column for column in closed.file.metrics if column.field_id not in hidden),
+        split_offsets=closed.file.split_offsets,
+        digest=closed.file.digest,
+    )

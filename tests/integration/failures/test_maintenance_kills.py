@@ -1,0 +1,119 @@
+"""`frazil maintain` dies in the middle of each of its actions, one run after the other, and the next run goes on.
+
+trade --> epochs --> maintain, killed at a moment --> every kept snapshot is read --> maintain, killed at the next ...
+at last nobody is killed: the files that the table refers to are there, and no others
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from failure_stage import Stage, a_stage
+from pyspark.sql import SparkSession
+
+from frazil.demo.proof import differences
+from frazil.demo.shop import Rows
+from frazil.model.names import TableName
+from frazil.model.position import Hlc
+from frazil.model.write import DeleteMode
+
+pytestmark = pytest.mark.spark
+
+SCRIPT = str(Path(__file__).with_name("deadly_maintenance.py"))
+MAINTENANCE = {
+    "convert": {"min_delete_files": 1},
+    "compact": {"min_input_files": 4},
+    "expire": {"max_age": "0s", "max_snapshots": 4, "min_snapshots": 2, "min_epochs": 1},
+    "orphans": {"older_than": "0s"},
+    "queue": {"grace": "0s", "batch_files": 4},
+}
+
+
+class Diary:
+    """What every snapshot must show. Between two looks either epochs were published, or nothing but maintenance was
+    done, which changes no row."""
+
+    def __init__(self, stage: Stage, spark: SparkSession) -> None:
+        self._stage, self._spark = stage, spark
+        (self._table,) = stage.tables
+        self._rows: dict[int, Rows] = {}
+
+    def read_all(self) -> int:
+        """Reads every snapshot that is kept. Returns how many."""
+        stage, table = self._stage, self._table
+        kept = self._spark.sql(f"SELECT snapshot_id, summary FROM {stage.sql(table)}.snapshots").collect()
+        for row in kept:
+            resolved = row.summary.get("frazil.resolved")
+            moment = stage.shop.resolved[-1] if resolved is None else Hlc.parse(resolved)
+            expected = self._rows.setdefault(row.snapshot_id, stage.shop.state_at(moment)[table.name])
+            found = differences(self._spark, stage.catalog, table, row.snapshot_id, expected)
+            assert not found, f"snapshot {row.snapshot_id}: {found[:5]}"
+        return len(kept)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    stage = a_stage(tmp_path, {"products": DeleteMode.EQUALITY})
+    stage.write_config(limits={"epochs_per_job": 1}, maintenance=MAINTENANCE)
+    return stage
+
+
+def test_maintenance_killed_in_every_action_loses_nothing_and_leaves_nothing_behind(
+    stage: Stage, spark: SparkSession
+) -> None:
+    """H15, H18, H19, H46: killed with all local state gone; again at another moment; then clean."""
+    diary = Diary(stage, spark)
+    try:
+        publish(stage, spark, rounds=5)
+        for moment in ("convert-staged", "convert-sent", "compact-staged", "compact-sent"):
+            killed(stage, moment)
+            diary.read_all()
+        publish(stage, spark, rounds=2)
+        diary.read_all()
+        for moment in ("manifests-staged", "expire-queued", "expire-sent"):
+            killed(stage, moment)
+            diary.read_all()
+        publish(stage, spark, rounds=1)
+        for moment in ("sweep-queued", "delete-done"):
+            killed(stage, moment)
+            diary.read_all()
+    finally:
+        stage.end_all()
+    (table,) = stage.tables
+    garbage = on_disk(stage, table) - needed(stage, spark, table)
+    assert garbage, "runs that were killed leave files"
+    for _ in range(2):
+        with stage.pipeline(spark) as pipeline:
+            assert not [step.error for step in pipeline.maintain() if step.error]
+    assert diary.read_all() <= MAINTENANCE["expire"]["max_snapshots"] + 1
+    assert on_disk(stage, table) == needed(stage, spark, table)
+
+
+def publish(stage: Stage, spark: SparkSession, rounds: int) -> None:
+    stage.trade(rounds)
+    stage.drain(spark)
+
+
+def killed(stage: Stage, moment: str) -> None:
+    process = stage.start(SCRIPT, str(stage.config), moment)
+    assert stage.finished(process) == -signal.SIGKILL, f"{moment} did not come: {stage.said(process)}"
+
+
+def on_disk(stage: Stage, table: TableName) -> set[str]:
+    root = stage.warehouse / table.namespace[0] / table.name
+    return {str(path) for path in root.rglob("*") if path.is_file()}
+
+
+def needed(stage: Stage, spark: SparkSession, table: TableName) -> set[str]:
+    """By Iceberg's own metadata tables and log."""
+    found = set()
+    for name, column in (
+        ("all_files", "file_path"),
+        ("all_manifests", "path"),
+        ("snapshots", "manifest_list"),
+        ("metadata_log_entries", "file"),
+    ):
+        found |= {row[0] for row in spark.table(f"{stage.sql(table)}.{name}").select(column).collect()}
+    return {path.removeprefix("file:") for path in found}

@@ -1,0 +1,222 @@
+"""The thread that maintains: what it does when a table is due, and what it remembers of it. The lake is a script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from threading import Event
+from typing import Any
+from uuid import UUID
+
+from unit.coordinator.coordinator_builders import entry, file, head
+
+from frazil.config.maintenance import MaintenanceConfig
+from frazil.config.routing import Route
+from frazil.config.tables import TableEntry
+from frazil.daemon.autovacuum import Autovacuum
+from frazil.daemon.results import MaintenanceStep
+from frazil.daemon.tables import Origin, RunningTable
+from frazil.model.commit import CommitPlan
+from frazil.model.epoch import Frontier
+from frazil.model.files import Kind
+from frazil.model.ledger import TableHead
+from frazil.model.names import TableName
+from frazil.model.position import Hlc
+from frazil.observability.metrics import Metrics
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+ORDERS = TableName(("shop",), "orders")
+
+
+class ScriptedClock:
+    """Every wait of the thread is a tick, at which the script acts; it ends with the script."""
+
+    def __init__(self, script: Sequence[Callable[[], None]]) -> None:
+        self.passed = 0.0
+        self._script = iter(script)
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.passed)
+
+    def monotonic(self) -> float:
+        return self.passed
+
+    def wait(self, seconds: float, until: Event | None = None) -> bool:
+        self.passed += seconds
+        act = next(self._script, None)
+        if act is None:
+            return True
+        act()
+        return False
+
+    def new_uuid(self) -> UUID:
+        return UUID(int=1)
+
+    def jitter(self) -> float:
+        return 0.0
+
+
+@dataclass
+class ScriptedMaintenance:
+    """Takes `took` seconds for each table, and finds nothing but what `steps` say."""
+
+    clock: ScriptedClock
+    took: float = 0.0
+    steps: list[MaintenanceStep] = field(default_factory=list)
+    summary: dict[str, str] = field(default_factory=dict)
+    error: Exception | None = None
+    orders: list[tuple[float, tuple[str, ...], bool]] = field(default_factory=list)
+    proceeds: list[bool] = field(default_factory=list)
+    behind: Callable[[], None] = lambda: None
+
+    def head(self, table: TableName) -> TableHead:
+        return head(self.summary)
+
+    def run(
+        self,
+        tables: Sequence[TableName],
+        *,
+        actions: Sequence[str],
+        finish: bool,
+        proceed: Callable[[], bool],
+        turn: Any = None,
+        dry: bool = False,
+    ) -> Iterator[MaintenanceStep]:
+        assert list(tables) == [ORDERS]
+        self.orders.append((self.clock.passed, tuple(actions), finish))
+        self.clock.passed += self.took
+        self.behind()
+        self.proceeds.append(proceed())
+        if self.error is not None:
+            raise self.error
+        yield from self.steps
+
+
+def step(action: str = "compact", *, done: bool = True, reason: str = "small files", **counts: int) -> MaintenanceStep:
+    return MaintenanceStep(table="shop.orders", action=action, reason=reason, counts=counts, done=done, seconds=1.0)
+
+
+def running_table() -> RunningTable:
+    route = Route("orders", TableEntry.model_validate({"source": "orders", "key": ["id"]}), ORDERS)
+    table = RunningTable(Origin(route, 0))
+    table.start_at(Frontier(stamp(0), ""), None, NOW)
+    table.show(head({"total-data-files": "1"}))
+    return table
+
+
+def stamp(seconds: float) -> Hlc:
+    return Hlc(int((NOW + timedelta(seconds=seconds)).timestamp() * 1e9))
+
+
+def commit(table: RunningTable, clock: ScriptedClock, **changed: Any) -> None:
+    """An epoch of now, with a file."""
+    position = stamp(clock.passed)
+    made = replace(entry(10), resolved=position)
+    table.read_through(position, True)
+    table.hand_over(Frontier(position, ""))
+    table.landed(made, 7, clock.now())
+    table.holds_more(CommitPlan(entry=made, files=(file(), *changed.get("more", ()))))
+
+
+def played(
+    ticks: Sequence[str], maintenance: dict[str, Any] | None = None, **scripted: Any
+) -> tuple[ScriptedMaintenance, RunningTable, Metrics]:
+    """`c` is a tick with a commit before it, `.` one without, `e` one with equality deletes too."""
+    table = running_table()
+    clock = ScriptedClock([])
+    equality = file("e", Kind.EQUALITY_DELETE)
+    acts = {
+        "c": lambda: commit(table, clock),
+        "e": lambda: commit(table, clock, more=(equality,)),
+        ".": lambda: table.read_through(stamp(clock.passed), False),
+        "-": lambda: None,
+    }
+    clock._script = iter([acts[tick] for tick in ticks])
+    made = ScriptedMaintenance(clock, **scripted)
+    settings = MaintenanceConfig.model_validate({"naptime": "10s", "after_commits": 5, **(maintenance or {})})
+    metrics = Metrics(clock)
+    vacuum = Autovacuum(made, lambda: [table], settings, clock, metrics)  # type: ignore[arg-type]
+    vacuum.start()
+    vacuum._thread.join()
+    return made, table, metrics
+
+
+REWRITE = ("convert", "compact", "manifests")
+
+
+def test_a_busy_table_is_looked_at_every_nap_and_finished_when_it_rests() -> None:
+    made, table, metrics = played("c" * 25 + "." * 30, summary={"total-data-files": "3"})
+    assert made.orders == [
+        (10.0, REWRITE, False),
+        (20.0, REWRITE, False),
+        (30.0, REWRITE, False),
+        (40.0, REWRITE, True),
+    ]
+    assert table.upkeep.debt == ""
+    assert metrics.registry.get_sample_value("frazil_maintenance_finished", {"table": "shop.orders"}) == 1
+
+
+def test_what_the_table_holds_is_read_anew_after_it_was_maintained() -> None:
+    _, table, _ = played("c" * 12, summary={"total-data-files": "3", "total-delete-files": "1"})
+    assert table.holdings is not None
+    assert (table.holdings.data_files, table.holdings.delete_files) == (5, 1), "and two commits since"
+
+
+def test_equality_deletes_are_converted_between_two_looks() -> None:
+    made, _, _ = played("e" * 9, {"convert": {"after_commits": 4}}, summary={"total-equality-deletes": "0"})
+    assert made.orders == [(4.0, ("convert",), False), (8.0, ("convert",), False)]
+
+
+def test_everything_is_done_once_in_a_while_and_the_queue_last() -> None:
+    made, _, _ = played("." * 20, {"every": "15s"})
+    assert made.orders == [
+        (15.0, ("convert", "compact", "manifests", "expire", "sweep"), True),
+        (15.0, ("delete",), False),
+    ]
+
+
+def test_what_took_long_is_not_repeated_soon() -> None:
+    made, _, _ = played("c" * 80, took=20.0)
+    starts = [at for at, _, _ in made.orders]
+    assert starts == [10.0, 90.0], "a table has three quarters of the time for itself"
+
+
+def test_what_could_not_be_done_is_told_and_tried_again() -> None:
+    waits = step(done=False, reason="waits 60 s: 1GB of this hour are used up")
+    made, table, metrics = played("c" + "." * 35, steps=[step("convert"), waits], summary={"total-data-files": "3"})
+    assert [finish for _, _, finish in made.orders] == [True, True, True]
+    assert table.upkeep.done == "convert"
+    assert table.upkeep.waits == "compact: waits 60 s: 1GB of this hour are used up"
+    assert metrics.registry.get_sample_value("frazil_maintenance_finished", {"table": "shop.orders"}) == 0
+
+
+def test_groups_that_wait_for_the_next_run_leave_the_table_unfinished() -> None:
+    made, _, _ = played("c" + "." * 35, steps=[step(waiting=2)], summary={"total-data-files": "3"})
+    assert len(made.orders) == 3
+
+
+def test_a_failure_is_survived_and_does_not_repeat_at_once() -> None:
+    made, _, _ = played("c" * 25, error=RuntimeError("no such thing"))
+    assert [at for at, _, _ in made.orders] == [10.0, 20.0]
+    made, _, _ = played("c" + "." * 35, error=RuntimeError("no such thing"), summary={"total-data-files": "3"})
+    assert len(made.orders) == 3, "what failed is not finished"
+
+
+def test_nothing_is_done_in_quiet_hours() -> None:
+    made, _, _ = played("c" * 30, {"quiet_hours": ["11:00-13:00"]})
+    assert made.orders == []
+
+
+def test_a_run_is_told_to_pause_when_the_table_falls_behind() -> None:
+    made, _, _ = played("c" * 12, {"max_lag": "30s"})
+    assert made.proceeds == [True]
+    made, _, _ = played("c" * 12, {"max_lag": "30s"}, took=31.0)
+    assert made.proceeds == [False]
+
+
+def test_a_table_that_lags_is_left_alone_until_nothing_has_come_for_as_long() -> None:
+    made, _, _ = played("c" + "-" * 40, {"max_lag": "20s"})
+    assert [at for at, _, _ in made.orders] == [11.0], "the stream rests, and lags little yet"
+    made, _, _ = played("c" + "-" * 40, {"max_lag": "15s", "naptime": "16s"})
+    assert [at for at, _, _ in made.orders] == [17.0]

@@ -1,0 +1,71 @@
+"""Few delete keys are held in memory, and rows are looked up among them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frazil.workers import converting_small
+from frazil.workers.converting_small import Newest, TooLarge
+
+
+def deletes(*pairs: tuple[bytes, int]) -> pa.RecordBatch:
+    keys, sequences = [key for key, _ in pairs], [sequence for _, sequence in pairs]
+    return pa.RecordBatch.from_arrays([pa.array(keys, pa.binary()), pa.array(sequences, pa.int64())], ["k", "s"])
+
+
+def rows(keys: list[bytes], sequence: int, start: int = 0) -> pa.RecordBatch:
+    count = len(keys)
+    columns = [
+        pa.array(keys, pa.binary()),
+        pa.array([sequence] * count, pa.int64()),
+        pa.array([0] * count, pa.int32()),
+        pa.array(range(start, start + count), pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, ["k", "n", "f", "p"])
+
+
+def test_a_row_is_deleted_by_a_newer_delete_of_its_key_alone() -> None:
+    newest = Newest.of([deletes((b"a", 5), (b"b", 3)), deletes((b"b", 4), (b"c", 9))])
+    assert list(newest.deleted([rows([b"a", b"b", b"c", b"d"], 4)])) == [0, 2]
+    assert list(newest.deleted([rows([b"a"], 3), rows([b"b", b"x", b"a"], 3, start=1)])) == [0, 1, 3]
+    assert list(newest.deleted([])) == []
+
+
+def test_without_deletes_nothing_is_deleted() -> None:
+    assert list(Newest.of([]).deleted([rows([b"a"], 1)])) == []
+
+
+def test_keys_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(converting_small, "KEY_BYTES_MAX", 100)
+    assert len(Newest.of([deletes((b"k", 1))]).keys) == 1
+    with pytest.raises(TooLarge):
+        Newest.of([deletes((b"k" * 200, 1))])
+
+
+_KEYS = st.integers(0, 12).map(lambda number: b"%d" % number)
+
+
+@given(
+    st.lists(st.lists(st.tuples(_KEYS, st.integers(1, 6)), max_size=8), max_size=4),
+    st.lists(st.lists(_KEYS, min_size=1, max_size=8), max_size=6),
+    st.integers(0, 6),
+    st.integers(1, 5),
+)
+def test_it_is_what_a_dictionary_would_say_whatever_the_chunks(
+    given_deletes: list[list[tuple[bytes, int]]], given_rows: list[list[bytes]], sequence: int, chunk: int
+) -> None:
+    newest: dict[bytes, int] = {}
+    for key, number in (pair for batch in given_deletes for pair in batch):
+        newest[key] = max(newest.get(key, 0), number)
+    batches, expected, place = [], [], 0
+    for keys in given_rows:
+        batches.append(rows(keys, sequence, start=place))
+        expected += [place + i for i, key in enumerate(keys) if newest.get(key, -1) > sequence]
+        place += len(keys)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(converting_small, "_CHUNK_ROWS", chunk)
+        found = Newest.of(deletes(*batch) for batch in given_deletes if batch).deleted(batches)
+    assert list(found) == expected
