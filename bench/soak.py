@@ -54,11 +54,11 @@ MAINTENANCE: Mapping[str, Any] = {
     "expire": {"max_snapshots": MAX_SNAPSHOTS},
     "queue": {"grace": "60s"},
 }
-FILES_AT_MOST = 150
-"""Of data and of deletes, at any moment: what comes during a look and the pause after it, and the look before."""
+FILES_AT_MOST = 200
+"""Of data and of deletes, at any moment: what comes during a look and in the pause after it."""
 FILES_AT_REST = 4
-MANIFESTS_AT_MOST = 150
-SNAPSHOTS_AT_MOST = MAX_SNAPSHOTS + 4 * AFTER_SNAPSHOTS
+MANIFESTS_AT_MOST = 200
+SNAPSHOTS_AT_MOST = MAX_SNAPSHOTS + 10 * AFTER_SNAPSHOTS
 METADATA_BYTES_AT_MOST = 3_000 * SNAPSHOTS_AT_MOST + 100_000
 LAG_AT_MOST = 30.0
 

@@ -3,7 +3,7 @@
 maintenance:
   naptime: 60s
   budget:  {cores: 2, bytes_per_hour: 200GB}
-  expire:  {max_age: 5d, max_snapshots: 500, min_snapshots: 10, keep: [daily for 30d]}
+  expire:  {max_age: 5d, max_snapshots: 200, min_snapshots: 10, keep: [daily for 30d]}
   orphans: {older_than: 3d}
   queue:   {grace: 1d}
 """
@@ -134,7 +134,12 @@ class ExpireConfig(Settings):
 
     max_age: Duration = Field(default=5 * 86400.0, ge=0, description="Older snapshots are removed.")
     max_snapshots: int = Field(
-        default=500, ge=1, description="Of more snapshots than this the oldest are removed, however young."
+        default=200,
+        ge=1,
+        description=(
+            "Of more snapshots than this the oldest are removed, however young: each makes metadata.json 2 KB larger, "
+            "which every commit writes and every reader parses."
+        ),
     )
     min_snapshots: int = Field(
         default=10, ge=1, description="So many of the newest snapshots stay, however old they are."

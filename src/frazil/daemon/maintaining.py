@@ -54,6 +54,8 @@ QUEUE = "_frazil.deletion_queue"
 DELETE = "delete"
 COMMIT_BYTES = 1 << 30
 """What one snapshot of a compaction replaces at most: between two of them it may be stopped."""
+ROW_GROUP_ROWS = 1 << 18
+"""Of rewritten files, at most: threads and tasks of one reader share a file by its row groups."""
 FINISH_FILES = 2
 """When nothing is to be left, two files that could be one are worth it; and so are two manifests."""
 FINISHED_MANIFESTS = ManifestSettings(min_manifests=2, drops_empty=True)
@@ -184,7 +186,8 @@ class _Bench:
         self._settings: MaintenanceConfig = config.maintenance
         self._cores = cores_of(self._settings, spark.sparkContext.defaultParallelism)
         self._allowance = allowance
-        self._parquet = config.parquet.settings
+        own = config.parquet.settings
+        self._parquet = dataclasses.replace(own, row_group_rows=min(own.row_group_rows, ROW_GROUP_ROWS))
         self._place = place
         self._spark = spark
         self._clock = clock
@@ -258,7 +261,7 @@ class _Bench:
             min_epochs=own.min_epochs,
             keep=tuple(Keep(Period(period), timedelta(seconds=seconds)) for period, seconds in own.rules),
         )
-        made = Expire(SnapshotLake(self._place.catalog), self._queue, settings, self._clock)
+        made = Expire(SnapshotLake(self._place.catalog), self._queue, settings, self._clock, wish.turn)
         plan = made.plan(table)
         if plan is None:
             return None

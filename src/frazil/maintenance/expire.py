@@ -13,21 +13,24 @@
      ^        | files that only the removed ones reach: to the deletion queue, before the commit
      |        v
      +-- conflict or unknown -- commit, once, on what was looked at --accepted--> Done
+     `-- the same snapshots still to go? their files are queued: only the commit is made again
 
 The queue is told first, so that a crash can leave a file there too many and none out of it: before anything is deleted
-the queue asks once more whether it is still referred to (H46), and drops what is. Planning is pure.
+the queue asks once more whether it is still referred to (H46), and drops what is. To find those files takes longer than
+an epoch; that an epoch landed meanwhile frees none, so a stream cannot win by being faster (H16). Planning is pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
 from frazil.clock import Clock
 from frazil.errors import CatalogRefused, CatalogUnavailable
+from frazil.maintenance.landing import Turn, turn_after
 from frazil.model.commit import Accepted, CommitAnswer, Refused
 from frazil.model.deletions import Deletion, Why
 from frazil.model.ledger import LedgerEntry, SnapshotFacts
@@ -322,8 +325,16 @@ class Expire:
 
     name = "expire"
 
-    def __init__(self, lake: ExpiringLake, queue: Enqueues, settings: ExpireSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        lake: ExpiringLake,
+        queue: Enqueues,
+        settings: ExpireSettings,
+        clock: Clock,
+        turn: Turn | None = None,
+    ) -> None:
         self._lake = lake
+        self._turn = turn
         self._queue = queue
         self._settings = settings
         self._clock = clock
@@ -337,27 +348,23 @@ class Expire:
         queued: set[str] = set()
         sent: ExpirePlan | None = None
         last = ""
-        for _ in range(ATTEMPTS_MAX):
-            seen = self._lake.snapshots(table)
-            plan = plan_expiry(seen, self._settings, self._clock.now())
-            if sent is not None and not (sent.expiry.removed & seen.snapshots.keys()) and plan is None:
-                # The answer was lost, and the commit was not.
-                return Expired(**sent.counts, files_queued=len(queued))
-            if plan is None:
-                return Expired(files_queued=len(queued))
-            freed = self._lake.freed(table, seen, plan.expiry.removed)
-            now = self._clock.now()
-            self._queue.enqueue(
-                [
-                    Deletion(path=path, table=table, table_uuid=seen.uuid, orphaned_at=now, why=Why.EXPIRED)
-                    for path in freed
-                    if path not in queued
-                ]
-            )
-            queued |= set(freed)
-            match self._lake.expire(table, seen, plan.expiry):
+        for number in range(ATTEMPTS_MAX):
+            with turn_after(number, self._turn):
+                seen = self._lake.snapshots(table)
+                plan = plan_expiry(seen, self._settings, self._clock.now())
+                if sent is not None and not (sent.expiry.removed & seen.snapshots.keys()) and plan is None:
+                    # The answer was lost, and the commit was not.
+                    return Expired(**sent.counts, files_queued=len(queued))
+                if plan is None:
+                    return Expired(files_queued=len(queued))
+                if sent is not None and sent.expiry.removed and sent.expiry.removed <= plan.expiry.removed:
+                    plan = replace(plan, expiry=replace(plan.expiry, removed=sent.expiry.removed))
+                else:
+                    queued |= self._enqueue(table, seen, plan, queued)
+                answer = self._lake.expire(table, seen, plan.expiry)
+            match answer:
                 case Accepted():
-                    return Expired(**plan.counts, files_queued=len(freed))
+                    return Expired(**plan.counts, files_queued=len(queued))
                 case Refused(reason, hint):
                     raise CatalogRefused(
                         f"snapshots of {table} cannot be expired: {reason}",
@@ -371,3 +378,15 @@ class Expire:
             hint="another writer commits to the table all the time: it is tried again with the next round",
             table=table.text,
         )
+
+    def _enqueue(self, table: TableName, seen: TableSnapshots, plan: ExpirePlan, known: Collection[str]) -> set[str]:
+        """The files that the plan frees; those that are not known yet are queued."""
+        freed = set(self._lake.freed(table, seen, plan.expiry.removed))
+        now = self._clock.now()
+        self._queue.enqueue(
+            [
+                Deletion(path=path, table=table, table_uuid=seen.uuid, orphaned_at=now, why=Why.EXPIRED)
+                for path in sorted(freed.difference(known))
+            ]
+        )
+        return freed

@@ -67,7 +67,7 @@ def land(
     sent: Attempt[Done] | None = None
     for number in range(ATTEMPTS_MAX):
         clock.wait(_wait_before(number, clock.jitter()))
-        with turn() if turn is not None and number >= LOSSES_BEFORE_A_TURN else nullcontext():
+        with turn_after(number, turn):
             head = head_of(table)
             if sent is not None and (landed := _landed(head, run)) is not None:
                 return sent.done, landed
@@ -87,6 +87,11 @@ def land(
         hint="Nothing is lost. Run it again; it first looks at what the table holds.",
         table=table.text,
     )
+
+
+def turn_after(losses: int, turn: Turn | None) -> AbstractContextManager[object]:
+    """A turn for whoever has lost often enough, if there are turns at all."""
+    return turn() if turn is not None and losses >= LOSSES_BEFORE_A_TURN else nullcontext()
 
 
 def _landed(head: TableHead, run: UUID) -> int | None:
