@@ -15,6 +15,7 @@ import os
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,8 @@ def _soaked(spark: SparkSession, work: Path, soak: Soak) -> list[Measured]:
     try:
         done = Soaking(spark, work, work / "warehouse", soak).run()
         return [*_bounds(label, done), *_reads(spark, work, label, done)]
-    except Exception as error:
+    except Exception as error:  # the other modes are measured all the same
+        traceback.print_exc()
         return [unmeasured(f"{label}: failed: {type(error).__name__}: {error}", failed=True)]
 
 

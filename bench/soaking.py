@@ -30,6 +30,7 @@ from bench.feeds import COLUMNS, Feed, lines
 from frazil.config.model import PipelineConfig
 from frazil.daemon.api import Pipeline
 from frazil.daemon.results import Progress
+from frazil.lake.failures import JAVA_ERRORS
 from frazil.model.position import Hlc
 
 NAMESPACE = "soak"
@@ -306,7 +307,7 @@ class Soaking:
         chosen = chance.choice(known)
         try:
             found = self.read(chosen)
-        except Exception:
+        except JAVA_ERRORS:
             if chosen not in self.snapshots():
                 return  # expired since it was listed: no reader may hope for it any more
             raise

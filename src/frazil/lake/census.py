@@ -23,31 +23,17 @@ class TableCensus:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._nested = by_type(catalog.settings).nested_namespaces
         self._uuids: dict[str, str | None] = {}
 
     def holder(self, table_uuid: str, beside: str | None = None) -> str | None:
         """The name of a table that has this uuid now, beside the one that is called so; None if there is none. Raises
         CatalogUnavailable, or CatalogRefused if some table cannot be asked."""
-        there = {identifier.toString(): identifier for identifier in self._identifiers(())}
+        there = {identifier.toString(): identifier for identifier in table_identifiers(self._catalog)}
         self._uuids = {
             name: self._uuids[name] if name in self._uuids else self._uuid(identifier)
             for name, identifier in there.items()
         }
         return next((name for name, found in self._uuids.items() if found == table_uuid and name != beside), None)
-
-    def _identifiers(self, levels: tuple[str, ...]) -> Iterator[Any]:
-        """Of the tables in a namespace and in all that are inside it. Some servers hold none beside namespaces."""
-        try:
-            namespace = self._catalog.namespace(levels)
-            inner = list(self._catalog.java.listNamespaces(namespace)) if not levels or self._nested else []
-            yield from self._catalog.java.listTables(namespace) if levels else ()
-        except JAVA_ERRORS as error:
-            if levels and failure_of(error, iceberg_properties(self._catalog.settings)).is_a(NO_SUCH_NAMESPACE):
-                return  # dropped meanwhile
-            raise catalog_error(self._catalog, error, "list the tables of", ".".join(levels) or None) from None
-        for one in inner:
-            yield from self._identifiers(tuple(one.levels()))
 
     def _uuid(self, identifier: Any) -> str | None:
         try:
@@ -57,3 +43,19 @@ class TableCensus:
             if failure.is_a(NO_SUCH_TABLE) or failure.has(*NO_FILE):
                 return None
             raise catalog_error(self._catalog, error, "look at the table", identifier.toString()) from None
+
+
+def table_identifiers(catalog: Catalog, levels: tuple[str, ...] = ()) -> Iterator[Any]:
+    """Iceberg's names of the tables in a namespace and in all that are inside it; some servers hold none beside
+    namespaces. Raises CatalogUnavailable or CatalogRefused."""
+    nested = by_type(catalog.settings).nested_namespaces
+    try:
+        namespace = catalog.namespace(levels)
+        inner = list(catalog.java.listNamespaces(namespace)) if not levels or nested else []
+        yield from catalog.java.listTables(namespace) if levels else ()
+    except JAVA_ERRORS as error:
+        if levels and failure_of(error, iceberg_properties(catalog.settings)).is_a(NO_SUCH_NAMESPACE):
+            return  # dropped meanwhile
+        raise catalog_error(catalog, error, "list the tables of", ".".join(levels) or None) from None
+    for one in inner:
+        yield from table_identifiers(catalog, tuple(one.levels()))

@@ -11,13 +11,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from frazil.errors import FrazilError, TableChanged
-from frazil.lake.capabilities import by_type
 from frazil.lake.catalogs import Catalog, catalog_error, iceberg_properties
+from frazil.lake.census import table_identifiers
 from frazil.lake.commits import base_of
 from frazil.lake.failures import JAVA_ERRORS, NO_FILE, failure_of
 from frazil.lake.fields import columns_ever, rewritten_table
@@ -86,26 +87,12 @@ class ExaminedLake:
 
     def names(self) -> tuple[TableName, ...]:
         """Of all tables of the catalog, as far as it lists them."""
-        try:
-            return tuple(self._names(()))
-        except FrazilError:
-            return ()
-
-    def _names(self, levels: tuple[str, ...]) -> Iterator[TableName]:
-        nested = by_type(self._catalog.settings).nested_namespaces
-        try:
-            namespace = self._catalog.namespace(levels)
-            inner = list(self._catalog.java.listNamespaces(namespace)) if not levels or nested else []
-            names = [identifier.name() for identifier in self._catalog.java.listTables(namespace)] if levels else []
-        except JAVA_ERRORS as error:
-            raise catalog_error(self._catalog, error, "list the tables of", ".".join(levels) or None) from None
-        for name in names:
-            try:
-                yield TableName(levels, name)
-            except BadName:
-                continue
-        for one in inner:
-            yield from self._names(tuple(one.levels()))
+        found: list[TableName] = []
+        with suppress(FrazilError):
+            for identifier in table_identifiers(self._catalog):
+                with suppress(BadName):
+                    found.append(TableName(tuple(identifier.namespace().levels()), identifier.name()))
+        return tuple(found)
 
 
 def parse_registered(snapshot_id: int, entries: Iterable[Entry], specs: Sequence[PartitionSpec]) -> Registered:

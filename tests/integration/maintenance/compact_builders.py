@@ -167,3 +167,31 @@ class InTheWay(IcebergLake):
 
 def part_of(text: str) -> int:
     return sum(text.encode()) % 3
+
+
+def evolve(catalog: Catalog, yard: Yard, version: int) -> str:
+    """Gives the table columns of many kinds and two rows, then changes nearly all of them. Returns the SQL of a value
+    for `place`, one of them."""
+    yard.run(
+        "ALTER TABLE {table} ADD COLUMNS (n int, at struct<x: int, y: string>, "
+        "tags array<struct<k: string, v: int>>, m map<string, struct<a: int>>, price decimal(9, 2))"
+    )
+    values = "(1, 'a', 1, 7, struct(1, 'y'), array(struct('k', 1), null), map('q', struct(2)), 1.50)"
+    yard.run(f"INSERT INTO {{table}} VALUES {values}, (2, null, null, null, null, null, null, null)")
+    yard.run("ALTER TABLE {table} ALTER COLUMN n TYPE bigint")
+    yard.run("ALTER TABLE {table} ALTER COLUMN price TYPE decimal(12, 2)")
+    yard.run("ALTER TABLE {table} RENAME COLUMN at TO place")
+    yard.run("ALTER TABLE {table} ADD COLUMNS (place.z double, tags.element.w int, m.value.b string)")
+    yard.run("ALTER TABLE {table} DROP COLUMN place.x")
+    yard.run("ALTER TABLE {table} DROP COLUMN name")
+    yard.run("ALTER TABLE {table} ADD COLUMN name string")
+    if version == 3:
+        _add_columns_with_defaults(catalog, yard)
+    return "struct('yy', 2.5D, 8)" if version == 3 else "struct('yy', 2.5D)"
+
+
+def _add_columns_with_defaults(catalog: Catalog, yard: Yard) -> None:
+    five, whole = catalog.iceberg.expressions.Expressions.lit(5), catalog.iceberg.types.Types.IntegerType.get()
+    update = catalog.java.loadTable(catalog.identifier(yard.name)).updateSchema()
+    update.addColumn("extra", whole, None, five).addColumn("place", "d", whole, None, five).commit()
+    yard.run("REFRESH TABLE {table}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from compact_builders import EAGER, InTheWay, Yard
+from compact_builders import EAGER, InTheWay, Yard, evolve
 from convert_builders import JOB
 
 from frazil.lake.catalogs import Catalog
@@ -329,22 +329,7 @@ def test_batches_are_published_one_by_one(make: MakeYard) -> None:
 def test_files_of_older_schemas_are_read_by_field_id(catalog: Catalog, make: MakeYard, version: int) -> None:
     """H30: nested columns too; and columns that a file does not have get what a reader would see."""
     yard = make(version)
-    yard.run(
-        "ALTER TABLE {table} ADD COLUMNS (n int, at struct<x: int, y: string>, "
-        "tags array<struct<k: string, v: int>>, m map<string, struct<a: int>>, price decimal(9, 2))"
-    )
-    values = "(1, 'a', 1, 7, struct(1, 'y'), array(struct('k', 1), null), map('q', struct(2)), 1.50)"
-    yard.run(f"INSERT INTO {{table}} VALUES {values}, (2, null, null, null, null, null, null, null)")
-    yard.run("ALTER TABLE {table} ALTER COLUMN n TYPE bigint")
-    yard.run("ALTER TABLE {table} ALTER COLUMN price TYPE decimal(12, 2)")
-    yard.run("ALTER TABLE {table} RENAME COLUMN at TO place")
-    yard.run("ALTER TABLE {table} ADD COLUMNS (place.z double, tags.element.w int, m.value.b string)")
-    yard.run("ALTER TABLE {table} DROP COLUMN place.x")
-    yard.run("ALTER TABLE {table} DROP COLUMN name")
-    yard.run("ALTER TABLE {table} ADD COLUMN name string")
-    if version == 3:
-        add_columns_with_defaults(catalog, yard)
-    place = "struct('yy', 2.5D, 8)" if version == 3 else "struct('yy', 2.5D)"
+    place = evolve(catalog, yard, version)
     more = f"(3, 3, 5000000000, {place}, array(struct('k', 1, 2)), map('r', struct(1, 'b')), 7, 'n'"
     yard.run(f"INSERT INTO {{table}} VALUES {more}{', 9' if version == 3 else ''})")
     columns = "id, part, n, place, tags, to_json(m), price, name" + (", extra" if version == 3 else "")
@@ -359,10 +344,3 @@ def test_files_of_older_schemas_are_read_by_field_id(catalog: Catalog, make: Mak
     assert len(yard.live.files) == 1
     assert yard.spark.sql(query.format(yard.sql)).collect() == before
     assert yard.rows_of_pyiceberg() == by_pyiceberg
-
-
-def add_columns_with_defaults(catalog: Catalog, yard: Yard) -> None:
-    five, whole = catalog.iceberg.expressions.Expressions.lit(5), catalog.iceberg.types.Types.IntegerType.get()
-    update = catalog.java.loadTable(catalog.identifier(yard.name)).updateSchema()
-    update.addColumn("extra", whole, None, five).addColumn("place", "d", whole, None, five).commit()
-    yard.run("REFRESH TABLE {table}")

@@ -13,9 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from compact_builders import EAGER, InTheWay, Yard
+from compact_builders import EAGER, InTheWay, Yard, evolve
 from retention_builders import Clock
-from test_compact import add_columns_with_defaults
 
 from frazil.errors import BadInput
 from frazil.lake.catalogs import Catalog
@@ -272,22 +271,7 @@ def test_files_of_older_schemas_are_sorted_by_what_their_columns_are_now(
 ) -> None:
     """H30: by field id; a column that a file lacks is what a reader would see, also in the order."""
     yard = make(version, order=None)
-    yard.run(
-        "ALTER TABLE {table} ADD COLUMNS (n int, at struct<x: int, y: string>, "
-        "tags array<struct<k: string, v: int>>, m map<string, struct<a: int>>, price decimal(9, 2))"
-    )
-    values = "(1, 'a', 1, 7, struct(1, 'y'), array(struct('k', 1), null), map('q', struct(2)), 1.50)"
-    yard.run(f"INSERT INTO {{table}} VALUES {values}, (2, null, null, null, null, null, null, null)")
-    yard.run("ALTER TABLE {table} ALTER COLUMN n TYPE bigint")
-    yard.run("ALTER TABLE {table} ALTER COLUMN price TYPE decimal(12, 2)")
-    yard.run("ALTER TABLE {table} RENAME COLUMN at TO place")
-    yard.run("ALTER TABLE {table} ADD COLUMNS (place.z double, tags.element.w int, m.value.b string)")
-    yard.run("ALTER TABLE {table} DROP COLUMN place.x")
-    yard.run("ALTER TABLE {table} DROP COLUMN name")
-    yard.run("ALTER TABLE {table} ADD COLUMN name string")
-    if version == 3:
-        add_columns_with_defaults(catalog, yard)
-    place = "struct('yy', 2.5D, 8)" if version == 3 else "struct('yy', 2.5D)"
+    place = evolve(catalog, yard, version)
     for number in range(3, 7):
         more = f"({number}, 3, {5_000_000_000 - number}, {place}, array(struct('k', 1, 2)), map('r', struct(1, 'b'))"
         yard.run(f"INSERT INTO {{table}} VALUES {more}, {10 - number}, 'n'{f', {number}' if version == 3 else ''})")
