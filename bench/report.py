@@ -43,7 +43,7 @@ def measured(
     name: str, value: float, unit: str, *, at_most: float | None = None, at_least: float | None = None
 ) -> Measured:
     target = f"<= {at_most:g}" if at_most is not None else f">= {at_least:g}" if at_least is not None else None
-    value = round(value, 4)
+    value = round(float(value), 4)
     holds = None
     if at_most is not None:
         holds = value <= at_most

@@ -277,7 +277,7 @@ def test_a_configuration_that_does_not_load_changes_nothing(lab: Lab, caplog: py
         reload.set()
         more(lab, 4)
         until(seen, lambda tables: tables["good"].resolved == tables["bad"].resolved == at(5).text)
-    assert "the new configuration is not taken" in caplog.text
+        until(seen, lambda _: "the new configuration is not taken" in caplog.text)
 
 
 def test_a_stop_does_not_wait_for_ever_for_what_hangs(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:

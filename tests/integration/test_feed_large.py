@@ -1,4 +1,4 @@
-"""Many changes over many tables, through the shuffle, compared with an oracle row by row at several moments."""
+"""Many changes over many tables, through readers and writers, compared with an oracle row by row at several moments."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from uuid import UUID, uuid5
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark import cloudpickle
+from pyspark import SparkFiles, cloudpickle
 from pyspark.sql import SparkSession
 
 from frazil.errors import BadInput, CatalogRefused, DoesNotFit
@@ -26,8 +27,9 @@ from frazil.model.names import TableName
 from frazil.model.ports import Cut, Split
 from frazil.model.position import BatchNumber, Hlc, Position
 from frazil.model.write import DeleteMode, EpochTarget, TableTask, WriteJob
+from frazil.workers import job as worker_job
 from frazil.workers import parcels
-from frazil.workers.job import run_columns_job, run_write_job
+from frazil.workers.job import run_columns_job
 from frazil.workers.task import ColumnChanges
 
 pytestmark = pytest.mark.spark
@@ -106,18 +108,23 @@ def split(table: int, name: str, changes: list[tuple[int, int, str | None]]) -> 
     return Split(table, name, facts, len(facts))
 
 
-def run(spark: SparkSession, given: WriteJob, splits: list[Split], *, small: bool = False, **roles: Any) -> Any:
-    return run_write_job(
-        spark,
-        splits,
-        {task.index: CUT for task in given.tables},
-        roles.get("reader", ListReader()),
-        roles.get("decoder", UserDecoder()),
-        given,
-        (R1, R2),
-        Hlc,
-        small,
-    )
+every_road = pytest.mark.parametrize("road", ["small", "files", "shuffle"])
+
+
+def run(spark: SparkSession, given: WriteJob, splits: list[Split], *, road: str = "files", **roles: Any) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker_job, "_is_one_machine", lambda _: road == "files")
+        return worker_job.run_write_job(
+            spark,
+            splits,
+            {task.index: CUT for task in given.tables},
+            roles.get("reader", ListReader()),
+            roles.get("decoder", UserDecoder()),
+            given,
+            (R1, R2),
+            Hlc,
+            road == "small",
+        )
 
 
 def files(messages: Sequence[Message], kind: Kind) -> list[FileClosed]:
@@ -152,11 +159,11 @@ def model(splits: list[Split]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, .
     return rows, sorted(newest)
 
 
-@pytest.mark.parametrize("small", [False, True])
-def test_both_roads_write_the_net_change_of_every_key(spark: SparkSession, tmp_path: Path, small: bool) -> None:
+@every_road
+def test_every_road_writes_the_net_change_of_every_key(spark: SparkSession, tmp_path: Path, road: str) -> None:
     """H2, H34."""
     splits = mixed_splits()
-    messages, reports = run(spark, job(tmp_path, tables=2), splits, small=small)
+    messages, reports = run(spark, job(tmp_path, tables=2), splits, road=road)
     rows, keys = model(splits)
     assert contents(messages, Kind.DATA) == rows
     assert contents(messages, Kind.EQUALITY_DELETE) == keys
@@ -164,23 +171,24 @@ def test_both_roads_write_the_net_change_of_every_key(spark: SparkSession, tmp_p
     assert {report.newest for report in reports if report.split == "t0-s0"} == {Hlc(16)}
 
 
+@pytest.mark.parametrize("road", ["files", "shuffle"])
 def test_tables_that_travel_in_many_groups_are_written_alike(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, road: str
 ) -> None:
     monkeypatch.setattr(parcels, "GROUP_BYTES", 1_000)
     splits = mixed_splits()
-    messages, reports = run(spark, job(tmp_path, tables=2), splits)
+    messages, reports = run(spark, job(tmp_path, tables=2), splits, road=road)
     rows, keys = model(splits)
     assert contents(messages, Kind.DATA) == rows
     assert contents(messages, Kind.EQUALITY_DELETE) == keys
     assert sorted(report.split for report in reports) == sorted(given.name for given in splits)
 
 
-@pytest.mark.parametrize("small", [False, True])
-def test_every_shard_resolves_every_epoch_after_its_files(spark: SparkSession, tmp_path: Path, small: bool) -> None:
+@every_road
+def test_every_shard_resolves_every_epoch_after_its_files(spark: SparkSession, tmp_path: Path, road: str) -> None:
     """One key means that most shards have no row at all."""
-    messages, _ = run(spark, job(tmp_path, shards=5), [split(0, "s", [(1, 10, "x")])], small=small)
-    shards = 1 if small else 5
+    messages, _ = run(spark, job(tmp_path, shards=5), [split(0, "s", [(1, 10, "x")])], road=road)
+    shards = 1 if road == "small" else 5
     found = [(m.worker, m.epoch, m.workers) for m in messages if isinstance(m, Resolved)]
     assert sorted(found) == [(shard, epoch, shards) for shard in range(shards) for epoch in (R1, R2)]
     by_worker = {w: [type(m) for m in messages if m.worker == w] for w in range(shards)}
@@ -204,20 +212,20 @@ def test_a_second_job_writes_other_paths(spark: SparkSession, tmp_path: Path) ->
     assert all(Path(path).exists() for path in paths)
 
 
-@pytest.mark.parametrize("small", [False, True])
-def test_a_readers_error_comes_home_as_it_was_raised(spark: SparkSession, tmp_path: Path, small: bool) -> None:
+@every_road
+def test_a_readers_error_comes_home_as_it_was_raised(spark: SparkSession, tmp_path: Path, road: str) -> None:
     """H11."""
     with pytest.raises(BadInput, match=r"t0-s3, line 3: no key") as caught:
-        run(spark, job(tmp_path, tables=2), mixed_splits(), small=small, reader=ListReader("t0-s3"))
+        run(spark, job(tmp_path, tables=2), mixed_splits(), road=road, reader=ListReader("t0-s3"))
     assert caught.value.facts == {"file": "t0-s3", "line": 3}
     assert caught.value.hint == "mend the file"
 
 
-@pytest.mark.parametrize("small", [False, True])
-def test_a_decoders_error_comes_home_as_it_was_raised(spark: SparkSession, tmp_path: Path, small: bool) -> None:
+@every_road
+def test_a_decoders_error_comes_home_as_it_was_raised(spark: SparkSession, tmp_path: Path, road: str) -> None:
     """H11, H39."""
     with pytest.raises(DoesNotFit) as caught:
-        run(spark, job(tmp_path), [split(0, "s", [(1, 10, "bad")])], small=small, decoder=UserDecoder("bad"))
+        run(spark, job(tmp_path), [split(0, "s", [(1, 10, "bad")])], road=road, decoder=UserDecoder("bad"))
     assert caught.value.facts == {"column": "name", "value": "bad"}
 
 
@@ -226,6 +234,27 @@ def test_a_place_that_cannot_be_written_comes_home_with_its_path(spark: SparkSes
     with pytest.raises(CatalogRefused, match="t0/epoch=") as caught:
         run(spark, job(tmp_path), [split(0, "s", [(1, 10, "x")])])
     assert caught.value.hint
+
+
+def test_only_a_cluster_needs_the_shuffle(spark: SparkSession) -> None:
+    class Session:
+        def __init__(self, master: str) -> None:
+            self.sparkContext = type("Context", (), {"master": master})
+
+    assert worker_job._is_one_machine(spark)
+    one, many = ["local", "local[2]", "local[*,3]"], ["local-cluster[2,1,1024]", "yarn", "spark://local:7077"]
+    assert [worker_job._is_one_machine(Session(master)) for master in (*one, *many)] == [True] * 3 + [False] * 3
+
+
+@pytest.mark.parametrize("reader", [ListReader(), ListReader("t0-s3")], ids=["written", "failed"])
+def test_what_readers_stowed_is_gone_when_the_job_is_over(
+    spark: SparkSession, tmp_path: Path, reader: ListReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+    (tmp_path / "out").mkdir()
+    with suppress(BadInput):
+        run(spark, job(tmp_path / "out", tables=2), mixed_splits(), reader=reader)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_an_error_of_somebody_else_stays_what_spark_makes_of_it(spark: SparkSession, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from servers.processes import answers, free_port, running
 
 _SHELL_SECONDS = 60
 _GRPC_OFFSET = 10_000  # a part of the server looks for the admin's gRPC port there, whatever the setting says
+_VOLUMES_MAX = 10_000  # else free disk sets it; a bucket takes several, each no larger than what is in it
 TABLE_BUCKET = "tables"
 _ROLE = "arn:aws:iam::role/TableRole"
 _ROLES = {
@@ -150,6 +151,7 @@ def seaweedfs_server(
         "s3.port.lance": 0,
         "master.port": master,
         "master.port.grpc": free_port(),
+        "volume.max": _VOLUMES_MAX,
         "volume.port": free_port(),
         "volume.port.grpc": free_port(),
         "filer.port": free_port(),

@@ -261,20 +261,24 @@ class Cursor:
             mirror.load = self._source.loading(mirror.source)
 
     def _written(self, window: Window) -> tuple[WrittenWindow, Sequence[Targets]]:
-        """The window, or if a change in it cannot be taken, an earlier part: what lies before that change is still
-        published, and columns that change between two epochs are met one after the other. Where several tables are
-        read, that is left to a cursor of the table's own."""
+        """The window, or its first epochs if all of it is more than one job should read. If a change in it cannot be
+        taken, an earlier part, too: what lies before that change is still published, and columns that change between
+        two epochs are met one after the other. Where several tables are read, that is left to a cursor of the table's
+        own."""
         while True:
             behind = [mirror for mirror in self._mirrors if is_before(mirror.progress.tip_position, window.upper)]
             concerned = [self._roster.targets_of(mirror.source) for mirror in behind]
             try:
                 splits = self._splits(window, behind)
-                return self._windows.write(self._coordinator, window, concerned, splits), concerned
+                epochs = self._windows.epochs_of_a_job(window, splits)
+                if epochs == len(window.uppers):
+                    return self._windows.write(self._coordinator, window, concerned, splits), concerned
             except errors.BadInput as error:
                 if len(window.uppers) == 1 or (len(self._names) > 1 and WHOLE not in self._blamed(error)):
                     raise
-                window, rest = window.halved()
-                self._postponed = (*rest, *self._postponed)
+                epochs = len(window.uppers) // 2
+            window, rest = window.divided(epochs)
+            self._postponed = (*rest, *self._postponed)
 
     def _splits(self, window: Window, mirrors: Sequence[RunningTable]) -> Sequence[Split]:
         frontiers = {mirror.source: mirror.progress.tip for mirror in mirrors}

@@ -102,6 +102,13 @@ class WindowWriter:
         self._clock = clock
         self._capturing = capturing
 
+    def epochs_of_a_job(self, window: Window, splits: Sequence[Split]) -> int:
+        """How many of the window's epochs one job should write: no more than each core can in one task, for then the
+        commits of these epochs and the next job go on at the same time. A single epoch is never divided."""
+        size = sum(split.size for split in splits)
+        epochs = len(window.uppers)
+        return max(1, min(epochs, epochs * self._executors.cores * SHARD_BYTES // max(size, 1)))
+
     def write(
         self, coordinator: Coordinator, window: Window, concerned: Sequence[Targets], splits: Sequence[Split]
     ) -> WrittenWindow:

@@ -52,7 +52,6 @@ class Window:
     def upper(self) -> Position:
         return self.uppers[-1]
 
-    def halved(self) -> tuple[Window, tuple[Position, ...]]:
-        """Its earlier half, and the uppers of the rest. Only a window of several epochs has one."""
-        middle = len(self.uppers) // 2
-        return Window(self.uppers[:middle]), self.uppers[middle:]
+    def divided(self, epochs: int) -> tuple[Window, tuple[Position, ...]]:
+        """Its first epochs, and the uppers of the rest."""
+        return Window(self.uppers[:epochs]), self.uppers[epochs:]

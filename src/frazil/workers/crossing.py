@@ -15,7 +15,7 @@ import base64
 import pickle
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from frazil.errors import FrazilError
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ArrowTask = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 _MARKER = re.compile(r"frazil-error\[([A-Za-z0-9+/=]+)\]")
 
@@ -61,12 +64,12 @@ def brought_home(text: str) -> FrazilError | None:
     return None
 
 
-def guarded(task: ArrowTask) -> ArrowTask:
+def guarded(task: Callable[[Iterator[Given]], Iterator[Made]]) -> Callable[[Iterator[Given]], Iterator[Made]]:
     """A task whose errors find their way home."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(given: Iterator[Given]) -> Iterator[Made]:
         try:
-            yield from task(batches)
+            yield from task(given)
         except FrazilError as error:
             raise carried(error) from error
 

@@ -1,13 +1,13 @@
 """The Spark job of a window: one for all tables of a pipeline.
 
-    small = False     range(bins) --read, pack--> PARCEL --shuffle by shard, sort--> unpack, write --> OUTPUT, collected
-    small = True      one task    --read, sort in Arrow, write----------------------------------> OUTPUT, collected
+    small          one task   --read, sort in Arrow, write-----------------------------------> OUTPUT, collected
+    one machine    bins tasks --read, pack--> files of a folder --> shards tasks --unpack, write--> OUTPUT, collected
+    a cluster      bins tasks --read, pack--> PARCEL --shuffle by shard, sort--> unpack, write--> OUTPUT, collected
 
-Each bin of splits is one partition of the reading stage, filled so that bins weigh about the same; no task is the
-funnel. Rows cross the shuffle in parcels (see `parcels`), which Spark spills, and a task sorts one group of them at a
-time, so an epoch of any size needs the memory of a few chunks. Below
-some ten thousand changes the shuffle costs more than the work: then one task does all of it, and is started without
-the planning that a query costs.
+Each bin of splits is one task of the reading stage, filled so that bins weigh about the same; no task is the
+funnel. Rows travel in parcels (see `parcels`), and a task sorts one group of them at a time, so an epoch of any size
+needs the memory of a few chunks. Below some ten thousand changes two stages cost more than the work: then one task does
+all of it. Only the shuffle needs a query, and the planning that a query costs.
 
 This is the only module of the stage that knows Spark.
 """
@@ -15,12 +15,14 @@ This is the only module of the stage that knows Spark.
 from __future__ import annotations
 
 import heapq
+import re
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import SparkFiles, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -31,9 +33,10 @@ from frazil.model.files import Message, Resolved
 from frazil.model.ports import Cut, Decoder, Reader, Split
 from frazil.model.position import Position
 from frazil.model.write import WriteJob
-from frazil.workers.crossing import ArrowTask, carried, collected, packed
+from frazil.workers.crossing import ArrowTask, carried, collected, guarded, packed
+from frazil.workers.depot import PLAIN_BYTES_MAX, Stowed, fetch, stow
 from frazil.workers.fold import sort_travel
-from frazil.workers.parcels import PARCEL_DDL, Groups, pack, unpack
+from frazil.workers.parcels import PARCEL_DDL, Groups, from_spark, pack, to_spark, unpack
 from frazil.workers.targets import is_log
 from frazil.workers.task import ColumnChanges, write_changes, write_columns
 from frazil.workers.travel import (
@@ -50,6 +53,7 @@ BIN_BYTES = 128 << 20
 BINS_PER_CORE = 2
 
 Result = TypeVar("Result")
+OutputRow = tuple[int, bytes]
 
 
 def run_write_job(
@@ -88,35 +92,79 @@ def run_write_job(
         shard, attempt = running_task()
         return write_changes(batches, job, decoder, shard, attempt, epochs=epochs, position_text=position_text)
 
-    def read_and_pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return pack(read(number for batch in batches for number in batch.column("id").to_pylist()), groups, logs)
-
-    def unpack_and_write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return write(unpack(batches, logs))
-
-    def read_and_write(numbers: Iterator[int]) -> Iterator[tuple[int, bytes]]:
+    def read_and_write(numbers: Iterator[int]) -> Iterator[OutputRow]:
         rows = sort_travel(pa.Table.from_batches(read(numbers), TRAVEL))
-        for batch in _answering(write(iter([rows]))):
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        return _output_rows(write(iter([rows])))
 
     if small:
-        collect = spark.sparkContext.parallelize([0], 1).mapPartitions(read_and_write).collect
+        rows = collected(spark.sparkContext.parallelize([0], 1).mapPartitions(read_and_write).collect)
     else:
         weights: dict[int, int] = {}
         for split in splits:
             weights[split.table] = weights.get(split.table, 0) + split.size
-        groups = Groups.by_weight(weights, len(epochs), job.shards)
-        logs = frozenset(task.index for task in job.tables if is_log(task))
-        parcels = spark.range(0, len(bins), 1, len(bins)).mapInArrow(_crossing(read_and_pack), PARCEL_DDL)
-        collect = (
-            parcels.repartitionById(job.shards, F.col("shard"))
-            .sortWithinPartitions("group")
-            .mapInArrow(_crossing(unpack_and_write), OUTPUT_DDL)
-            .collect
+        road = _through_files if _is_one_machine(spark) else _through_shuffle
+        rows = road(
+            spark,
+            _Stages(
+                read=read,
+                write=write,
+                bins=len(bins),
+                shards=job.shards,
+                weight=sum(weights.values()),
+                groups=Groups.by_weight(weights, len(epochs), job.shards),
+                logs=frozenset(task.index for task in job.tables if is_log(task)),
+            ),
         )
-    messages, reports = read_output(collected(collect), position_of)
+    messages, reports = read_output(rows, position_of)
     _must_be_whole(messages, job.shards, epochs)
     return messages, reports
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stages:
+    """A job whose rows go from the tasks that read to the tasks that write."""
+
+    read: Callable[[Iterable[int]], Iterator[pa.RecordBatch]]
+    write: ArrowTask
+    bins: int
+    shards: int
+    weight: int
+    groups: Groups
+    logs: frozenset[int]
+
+
+def _through_files(spark: SparkSession, stages: _Stages) -> list[OutputRow]:
+    compressed = stages.weight > PLAIN_BYTES_MAX
+    # Spark's own folder, which goes with the session if the driver cannot remove this one.
+    with tempfile.TemporaryDirectory(prefix="parcels-", dir=SparkFiles.getRootDirectory()) as folder:
+
+        def read_and_stow(numbers: Iterator[int]) -> Iterator[Stowed]:
+            bin_number, attempt = running_task()
+            parcels = pack(stages.read(numbers), stages.groups, stages.logs)
+            return stow(parcels, f"{folder}/{bin_number}-{attempt}", compressed=compressed)
+
+        def fetch_and_write(shards: Iterator[list[Stowed]]) -> Iterator[OutputRow]:
+            return _output_rows(stages.write(unpack((part for mine in shards for part in fetch(mine)), stages.logs)))
+
+        context = spark.sparkContext
+        reading = context.parallelize(range(stages.bins), stages.bins).mapPartitions(guarded(read_and_stow))
+        stowed: list[list[Stowed]] = [[] for _ in range(stages.shards)]
+        for parcel in collected(reading.collect):
+            stowed[parcel.shard].append(parcel)
+        return collected(context.parallelize(stowed, stages.shards).mapPartitions(fetch_and_write).collect)
+
+
+def _through_shuffle(spark: SparkSession, stages: _Stages) -> list[OutputRow]:
+    def read_and_pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        numbers = (number for batch in batches for number in batch.column("id").to_pylist())
+        return to_spark(pack(stages.read(numbers), stages.groups, stages.logs))
+
+    def unpack_and_write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return stages.write(unpack(from_spark(batches), stages.logs))
+
+    parcels = spark.range(0, stages.bins, 1, stages.bins).mapInArrow(guarded(read_and_pack), PARCEL_DDL)
+    placed = parcels.repartitionById(stages.shards, F.col("shard")).sortWithinPartitions("group")
+    return collected(placed.mapInArrow(_crossing(unpack_and_write), OUTPUT_DDL).collect)
 
 
 def run_columns_job(
@@ -150,14 +198,9 @@ def run_on_executors(
     bins = fill_bins(splits, count if tasks is None else min(count, tasks))
 
     def apply(numbers: Iterator[int]) -> Iterator[Result]:
-        try:
-            for number in numbers:
-                for split in bins[number]:
-                    yield function(split)
-        except FrazilError as error:
-            raise carried(error) from error
+        return (function(split) for number in numbers for split in bins[number])
 
-    return collected(spark.sparkContext.parallelize(range(len(bins)), len(bins)).mapPartitions(apply).collect)
+    return collected(spark.sparkContext.parallelize(range(len(bins)), len(bins)).mapPartitions(guarded(apply)).collect)
 
 
 def fill_bins(splits: Sequence[Split], count: int) -> list[list[Split]]:
@@ -184,6 +227,15 @@ def running_task() -> tuple[int, str]:
     if context is None:
         raise AssertionError("the body of a task runs inside a Spark task")
     return context.partitionId(), str(context.taskAttemptId())
+
+
+def _is_one_machine(spark: SparkSession) -> bool:
+    return re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master) is not None
+
+
+def _output_rows(output: Iterator[pa.RecordBatch]) -> Iterator[OutputRow]:
+    for batch in _answering(output):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _crossing(task: ArrowTask) -> ArrowTask:

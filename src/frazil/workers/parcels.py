@@ -1,8 +1,9 @@
-"""Travelling rows in parcels: the shuffle moves some large binaries where it would move millions of small rows.
+"""Travelling rows in parcels: some large binaries move from task to task, not millions of small rows.
 
-    reading task   rows --hash of the key--> (shard, group) --Arrow, LZ4--> shard, group, body
-                                                                 |  Spark: to the shard's task, sorted by group; spills
-    writing task   bodies of one group --unpacked, sorted--> rows in the order of SORT_COLUMNS, group after group
+    reading task   rows --hash of the key--> (shard, group) --packed--> parcels
+                                                               |  on one machine: files (`depot`), else Spark's shuffle:
+                                                               |  Arrow, LZ4, to the shard's task, sorted; spills
+    writing task   parcels of one group --unpacked, sorted--> rows in the order of SORT_COLUMNS, group after group
                                 `-- more than expected: folded; still too many: sorted runs on disk, merged
 
     group   0            1          2          3            one table's rows never lie behind those of a later one,
@@ -45,9 +46,18 @@ HELD_BYTES_MAX = 64 << 20
 _MERGED_BYTES = 4 << 20
 # One in so many keys is looked at to see how often keys repeat; fewer are worth no look.
 _SAMPLED, _SAMPLE_MIN = 16, 64
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+_COMPRESSED, _PLAIN = pa.ipc.IpcWriteOptions(compression="lz4"), pa.ipc.IpcWriteOptions()
 
 Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """TRAVEL rows that go to one shard, all of one group."""
+
+    shard: int
+    group: int
+    rows: pa.RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +126,8 @@ def key_hashes(rows: pa.RecordBatch) -> Numbers:
     return murmur3(text, ends[:-1] - ends[0], np.diff(ends)).astype(np.int64)
 
 
-def pack(
-    batches: Iterable[pa.RecordBatch], groups: Groups, changelogs: Collection[int] = ()
-) -> Iterator[pa.RecordBatch]:
-    """PARCEL rows for TRAVEL rows in any order. Where keys repeat a lot, versions that the fold would drop stay here;
+def pack(batches: Iterable[pa.RecordBatch], groups: Groups, changelogs: Collection[int] = ()) -> Iterator[Parcel]:
+    """TRAVEL rows in any order, as parcels. Where keys repeat a lot, versions that the fold would drop stay here;
     tables in `changelogs` keep every (key, position)."""
     waiting: list[pa.RecordBatch] = []
     size = 0
@@ -135,13 +143,44 @@ def pack(
         yield from _packed(_joined(waiting), groups, changelogs)
 
 
-def unpack(batches: Iterable[pa.RecordBatch], changelogs: Collection[int] = ()) -> Iterator[pa.RecordBatch]:
-    """TRAVEL batches in the order of SORT_COLUMNS within each group, of PARCEL rows sorted by group."""
-    for _, bodies in groupby(_bodies(batches), key=lambda parcel: parcel[0]):
-        yield from _sorted((rows for _, body in bodies for rows in pa.ipc.open_stream(body)), changelogs)
+def unpack(parcels: Iterable[tuple[int, pa.RecordBatch]], changelogs: Collection[int] = ()) -> Iterator[pa.RecordBatch]:
+    """TRAVEL batches in the order of SORT_COLUMNS within each group, of a shard's (group, rows) sorted by group."""
+    for _, parts in groupby(parcels, key=lambda parcel: parcel[0]):
+        yield from _sorted((rows for _, rows in parts), changelogs)
 
 
-def _packed(rows: pa.RecordBatch, groups: Groups, changelogs: Collection[int]) -> Iterator[pa.RecordBatch]:
+def to_spark(parcels: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:
+    """PARCEL rows, which Spark moves."""
+    for parcel in parcels:
+        sink = pa.BufferOutputStream()
+        write_body(parcel.rows, sink, compressed=True)
+        body = sink.getvalue()
+        ends = pa.py_buffer(np.array([0, body.size], np.int32).tobytes())
+        columns = [pa.array([parcel.shard], pa.int32()), pa.array([parcel.group], pa.int32())]
+        yield pa.RecordBatch.from_arrays(
+            [*columns, pa.BinaryArray.from_buffers(pa.binary(), 1, [None, ends, body])], schema=PARCEL
+        )
+
+
+def from_spark(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """(group, rows) of a shard's PARCEL rows."""
+    for batch in batches:
+        for group, body in zip(batch.column("group").to_pylist(), batch.column("body"), strict=True):
+            yield group, read_body(body.as_buffer())
+
+
+def write_body(rows: pa.RecordBatch, sink: Any, *, compressed: bool) -> None:
+    """A parcel's bytes."""
+    with pa.ipc.new_stream(sink, TRAVEL, options=_COMPRESSED if compressed else _PLAIN) as out:
+        out.write_batch(rows)
+
+
+def read_body(body: pa.Buffer) -> pa.RecordBatch:
+    """The rows lie in the buffer, unless it is compressed."""
+    return pa.ipc.open_stream(body).read_next_batch()
+
+
+def _packed(rows: pa.RecordBatch, groups: Groups, changelogs: Collection[int]) -> Iterator[Parcel]:
     hashes = key_hashes(rows)
     if _repeats(hashes):
         rows = _folded(rows, changelogs)
@@ -154,10 +193,7 @@ def _packed(rows: pa.RecordBatch, groups: Groups, changelogs: Collection[int]) -
         rows = rows.take(pa.array(order))
     for start, end in pairwise(borders):
         group, shard = divmod(int(places[start]), groups.shards)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, TRAVEL, options=_OPTIONS) as out:
-            out.write_batch(rows.slice(start, end - start))
-        yield _parcel(shard, group, sink.getvalue())
+        yield Parcel(shard, group, rows.slice(start, end - start))
 
 
 def _joined(waiting: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -165,20 +201,6 @@ def _joined(waiting: list[pa.RecordBatch]) -> pa.RecordBatch:
     rows = pa.concat_batches(waiting) if len(waiting) > 1 else waiting[0]
     waiting.clear()
     return rows
-
-
-def _parcel(shard: int, group: int, body: Any) -> pa.RecordBatch:
-    ends = pa.py_buffer(np.array([0, body.size], np.int32).tobytes())
-    columns = [pa.array([shard], pa.int32()), pa.array([group], pa.int32())]
-    return pa.RecordBatch.from_arrays(
-        [*columns, pa.BinaryArray.from_buffers(pa.binary(), 1, [None, ends, body])], schema=PARCEL
-    )
-
-
-def _bodies(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Any]]:
-    for batch in batches:
-        for group, body in zip(batch.column("group").to_pylist(), batch.column("body"), strict=True):
-            yield group, body.as_buffer()
 
 
 def _repeats(hashes: Numbers) -> bool:

@@ -157,6 +157,8 @@ def test_a_commit_of_somebody_else_in_between_is_respected(stage: Stage) -> None
     meddled = Meddled(stage, 2)
     stage.expire(lake=meddled, max_snapshots=2)
     assert [isinstance(answer, Accepted) for answer in meddled.answers] == [False, False, True]
+    assert len(stage.left()) == 4, "what landed meanwhile is for the next time"
+    stage.expire(max_snapshots=2)
     assert len(stage.left()) == 2
     assert stage.rows[100] == stage.rows[101] == "meanwhile"
     stage.read_all()

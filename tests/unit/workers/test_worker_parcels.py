@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +16,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worker_builders import delete, in_batches, report, row, travel, upsert
 
-from frazil.errors import BadInput
+from frazil.errors import BadInput, StorageUnavailable
 from frazil.model.arrow import TRAVEL
 from frazil.model.change import REPORT_EPOCH, SORT_COLUMNS, Op
 from frazil.workers import parcels
+from frazil.workers.depot import fetch, stow
 from frazil.workers.fold import fold_changes, sort_travel
-from frazil.workers.parcels import GROUP_BYTES, PARCEL, Groups, Share, key_hashes, pack, unpack
+from frazil.workers.parcels import (
+    GROUP_BYTES,
+    PARCEL,
+    Groups,
+    Parcel,
+    Share,
+    from_spark,
+    key_hashes,
+    pack,
+    to_spark,
+    unpack,
+)
 
 Row = dict[str, object]
+Moves = Callable[[Iterable[Parcel], int], list[list[tuple[int, pa.RecordBatch]]]]
 CHANGES = st.lists(
     st.builds(
         row,
@@ -50,16 +66,36 @@ def after_each_other(shapes: Sequence[tuple[int, int]]) -> list[Share]:
     return shares
 
 
-def shuffled(packed: Iterable[pa.RecordBatch], shards: int, rows: int = 3) -> list[list[pa.RecordBatch]]:
+def shuffled(packed: Iterable[Parcel], shards: int) -> list[list[tuple[int, pa.RecordBatch]]]:
     """What Spark makes of the output of reading tasks: each shard's parcels sorted by group, in batches."""
-    whole = pa.Table.from_batches(packed, PARCEL)
+    whole = pa.Table.from_batches(to_spark(packed), PARCEL)
     order = whole.sort_by("group")
-    return [order.filter(pa.compute.equal(order["shard"], n)).to_batches(max_chunksize=rows) for n in range(shards)]
+    mine = [order.filter(pa.compute.equal(order["shard"], n)).to_batches(max_chunksize=3) for n in range(shards)]
+    return [list(from_spark(batches)) for batches in mine]
 
 
-def sent(batches: Iterable[pa.RecordBatch], groups: Groups, logs: tuple[int, ...] = ()) -> list[list[Row]]:
+def stowed(packed: Iterable[Parcel], shards: int, *, compressed: bool) -> list[list[tuple[int, pa.RecordBatch]]]:
+    """As tasks of one machine hand them over: two readers, each with a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        parcels = list(packed)
+        halves = [parcels[0::2], parcels[1::2]]
+        places = [p for n, half in enumerate(halves) for p in stow(half, f"{folder}/{n}", compressed=compressed)]
+        return [list(fetch([place for place in places if place.shard == n])) for n in range(shards)]
+
+
+ROADS: dict[str, Moves] = {
+    "shuffle": shuffled,
+    "files": partial(stowed, compressed=False),
+    "compressed files": partial(stowed, compressed=True),
+}
+any_road = pytest.mark.parametrize("move", ROADS.values(), ids=ROADS.keys())
+
+
+def sent(
+    batches: Iterable[pa.RecordBatch], groups: Groups, logs: tuple[int, ...] = (), move: Moves = shuffled
+) -> list[list[Row]]:
     """The rows as they arrive at each shard."""
-    arrived = shuffled(pack(batches, groups, logs), groups.shards)
+    arrived = move(pack(batches, groups, logs), groups.shards)
     return [[r for rows in unpack(mine, logs) for r in rows.to_pylist()] for mine in arrived]
 
 
@@ -71,10 +107,11 @@ def placed(rows: Sequence[Row]) -> list[tuple[object, ...]]:
     return [tuple(r[name] for name in SORT_COLUMNS) for r in rows]
 
 
+@any_road
 @given(changes=CHANGES, sizes=SIZES, groups=GROUPS, together=st.integers(1, 2_000), held=st.integers(1, 4_000))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_net_changes_are_the_same_however_rows_are_packed(
-    changes: list[Row], sizes: list[int], groups: Groups, together: int, held: int
+    move: Moves, changes: list[Row], sizes: list[int], groups: Groups, together: int, held: int
 ) -> None:
     """H2, H34: also where a group is more than a task may hold."""
     expected = [r for _, _, rows in fold_changes([in_order(changes)]) for r in rows.to_pylist()]
@@ -82,22 +119,23 @@ def test_the_net_changes_are_the_same_however_rows_are_packed(
         patch.setattr(parcels, "PACKED_TOGETHER", together)
         patch.setattr(parcels, "HELD_BYTES_MAX", held)
         patch.setattr(parcels, "_MERGED_BYTES", held // 3 + 1)
-        arrived = sent(in_batches(travel(changes), sizes), groups)
+        arrived = sent(in_batches(travel(changes), sizes), groups, move=move)
     found = [r for rows in arrived for _, _, kept in fold_changes([travel(rows)]) for r in kept.to_pylist()]
     assert counted(found) == counted(expected)
 
 
+@any_road
 @given(changes=CHANGES, sizes=SIZES, groups=GROUPS, together=st.integers(1, 2_000), held=st.integers(1, 4_000))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_changelog_gets_every_version_once_and_in_order(
-    changes: list[Row], sizes: list[int], groups: Groups, together: int, held: int
+    move: Moves, changes: list[Row], sizes: list[int], groups: Groups, together: int, held: int
 ) -> None:
     expected = [r for _, _, rows in fold_changes([in_order(changes)], (0, 1, 2)) for r in rows.to_pylist()]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parcels, "PACKED_TOGETHER", together)
         patch.setattr(parcels, "HELD_BYTES_MAX", held)
         patch.setattr(parcels, "_MERGED_BYTES", held // 3 + 1)
-        arrived = sent(in_batches(travel(changes), sizes), groups, (0, 1, 2))
+        arrived = sent(in_batches(travel(changes), sizes), groups, (0, 1, 2), move)
     for rows in arrived:
         for _, versions in groupby(rows, key=lambda r: (r["table"], r["epoch"], r["key"])):
             order = placed(list(versions))
@@ -128,7 +166,8 @@ def test_nothing_packs_to_nothing() -> None:
     assert list(pack([], groups)) == []
     assert list(pack([travel([])], groups)) == []
     assert list(unpack([])) == []
-    assert list(unpack([pa.RecordBatch.from_pylist([], schema=PARCEL)])) == []
+    assert list(from_spark([pa.RecordBatch.from_pylist([], schema=PARCEL)])) == []
+    assert list(fetch([])) == []
 
 
 def test_reports_and_errors_arrive_once_before_the_rows_of_their_table() -> None:
@@ -158,7 +197,7 @@ def test_a_retried_reading_task_packs_the_same_parcels() -> None:
     """H41: the shuffle may take one attempt's parcels for one shard and another's for the next."""
     groups = Groups.by_weight({0: 100 * GROUP_BYTES}, 3, 2)
     batches = [travel([upsert(n, n % 7, epoch=n % 3) for n in range(start, start + 500)]) for start in (0, 500)]
-    first, again = (pa.Table.from_batches(pack(batches, groups)) for _ in range(2))
+    first, again = (pa.Table.from_batches(to_spark(pack(batches, groups))) for _ in range(2))
     assert first.equals(again)
 
 
@@ -252,3 +291,18 @@ def test_hashes_depend_on_the_key_alone() -> None:
     assert hashes[0] == hashes[2]
     assert len(set(hashes.tolist())) == 3
     assert key_hashes(rows.slice(1, 2)).tolist() == hashes[1:3].tolist()
+
+
+def test_what_cannot_be_stowed_or_fetched_names_the_file(tmp_path: Path) -> None:
+    """H27: a full or vanished scratch disk is told as such, and what was asked for can be tried again."""
+    groups = Groups.by_weight({0: 1}, 1, 1)
+    parcels = list(pack([travel([upsert(1, 1)])], groups))
+    gone = f"{tmp_path}/nowhere/0"
+    with pytest.raises(StorageUnavailable, match="nowhere/0"):
+        list(stow(parcels, gone, compressed=False))
+    with pytest.raises(StorageUnavailable, match="dev/full"):
+        list(stow(parcels, "/dev/full", compressed=False))
+    (place,) = stow(parcels, f"{tmp_path}/0", compressed=False)
+    Path(place.path).unlink()
+    with pytest.raises(StorageUnavailable, match=place.path):
+        list(fetch([place]))

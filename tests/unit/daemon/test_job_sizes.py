@@ -1,0 +1,44 @@
+"""How much of what is behind one job takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from frazil.daemon.windows import SHARD_BYTES, Executors, WindowWriter
+from frazil.model.epoch import Window
+from frazil.model.ports import Split
+from frazil.model.position import Hlc
+
+
+def writer(cores: int) -> WindowWriter:
+    unused: Any = None
+    return WindowWriter(unused, unused, unused, Executors(write=unused, cores=cores), unused, unused)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "sizes", "cores", "taken"),
+    [
+        (10, [], 2, 10),
+        (10, [0, 0], 2, 10),
+        (10, [SHARD_BYTES, SHARD_BYTES], 2, 10),
+        (10, [SHARD_BYTES] * 4, 2, 5),
+        (10, [SHARD_BYTES] * 4, 4, 10),
+        (10, [SHARD_BYTES] * 1_000, 2, 1),
+        (1, [SHARD_BYTES] * 1_000, 2, 1),
+        (3, [SHARD_BYTES] * 4, 2, 1),
+    ],
+)
+def test_a_job_takes_no_more_epochs_than_its_cores_write_in_one_task_each(
+    epochs: int, sizes: list[int], cores: int, taken: int
+) -> None:
+    window = Window(tuple(Hlc(n) for n in range(1, epochs + 1)))
+    splits = [Split(0, f"split-{n}", "", size) for n, size in enumerate(sizes)]
+    assert writer(cores).epochs_of_a_job(window, splits) == taken
+
+
+def test_a_window_is_divided_without_losing_an_epoch() -> None:
+    window = Window((Hlc(1), Hlc(2), Hlc(3)))
+    first, rest = window.divided(2)
+    assert (first.uppers, rest) == ((Hlc(1), Hlc(2)), (Hlc(3),))
