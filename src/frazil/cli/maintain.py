@@ -51,8 +51,8 @@ def maintain(session: Session, config: PipelineConfig, *, table: str | None, dry
 def _sentence(step: MaintenanceStep) -> str:
     if step.error:
         return f"{step.table}: {step.action} failed"
-    would = "" if step.done else "would "
-    return f"{step.table}: {would}{step.action}: {step.reason} ({_shown(step.counts)})"
+    todo = "" if step.done else " is due"
+    return f"{step.table}: {step.action}{todo}: {step.reason} ({_shown(step.counts)})"
 
 
 def _shown(counts: Mapping[str, int]) -> str:
