@@ -168,7 +168,7 @@ class Limits(Settings):
         default=16, ge=1, le=1000, description="When behind: resolved timestamps that one Spark job reads at once."
     )
     small_epoch_bytes: ByteSize = Field(
-        default=32 << 20, ge=0, description="An epoch of at most this much input is written by a single task, which is the quickest way for a small one."
+        default=32 << 20, ge=0, description="An epoch of at most this much input is written by one task."
     )
     max_first_loads: int = Field(
         default=4, ge=1, le=64, description="Tables that are loaded for the first time, or anew, at the same time."
