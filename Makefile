@@ -7,6 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.frazil-ready
 UV     := uv==0.13.7
+SHARED := -n 2 --dist loadfile --no-loadscope-reorder
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -25,11 +26,11 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## a shop's changefeed becomes Iceberg tables, verified, in about a minute
 	@$(BIN)/frazil demo
 
-test: $(STAMP) lint ## every test, with real Spark and real servers
-	$(BIN)/pytest
+test: $(STAMP) lint ## every test, with real Spark and real servers, in two processes
+	$(BIN)/pytest $(SHARED)
 
 test-fast: $(STAMP) ## the inner loop: no Spark, no servers, under a minute
-	$(BIN)/pytest -m "not spark and not servers and not more_servers and not slow"
+	$(BIN)/pytest $(SHARED) -m "not spark and not servers and not more_servers and not slow"
 
 test-servers: $(STAMP) ## the tests against servers that are large or slow to start (HDFS, Hive, Nessie, ...)
 	$(BIN)/pytest -m more_servers

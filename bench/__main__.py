@@ -83,7 +83,7 @@ def _sections(wanted: Sequence[str], work: Path, sizes: Sizes, modes: tuple[str,
         finally:
             spark.stop()
     if ALONE in wanted:
-        yield _section(ALONE, lambda: memory(work, sizes, modes))
+        yield _section(ALONE, lambda: memory(work, sizes, modes[0]))
 
 
 def _section(name: str, measure: Callable[[], list[Measured]]) -> list[Measured]:

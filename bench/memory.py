@@ -31,17 +31,15 @@ _MB = 1 << 20
 _PARTS = ("driver", "java", "workers")
 
 
-def memory(work: Path, sizes: Sizes, modes: tuple[str, ...]) -> list[Measured]:
+def memory(work: Path, sizes: Sizes, mode: str) -> list[Measured]:
     """Needs no session, and none may run beside it: it would count too."""
     found = []
-    for mode in modes:
-        once, tenfold = (_peaks(work, mode, factor * sizes.memory_changes) for factor in (1, TIMES))
-        label = f"peak memory of an epoch, Frazil {mode}"
-        for peaks, changes in ((once, sizes.memory_changes), (tenfold, TIMES * sizes.memory_changes)):
-            parts = ", ".join(f"{part} {peaks[part]:.0f}" for part in _PARTS)
-            found.append(measured(f"{label}: {changes:,} changes ({parts})", peaks["all"], "MB"))
-        at_most = AT_MOST if mode == modes[0] else None
-        found.append(measured(f"{label}: {TIMES}x the epoch / 1x", tenfold["all"] / once["all"], "x", at_most=at_most))
+    once, tenfold = (_peaks(work, mode, factor * sizes.memory_changes) for factor in (1, TIMES))
+    label = f"peak memory of an epoch, Frazil {mode}"
+    for peaks, changes in ((once, sizes.memory_changes), (tenfold, TIMES * sizes.memory_changes)):
+        parts = ", ".join(f"{part} {peaks[part]:.0f}" for part in _PARTS)
+        found.append(measured(f"{label}: {changes:,} changes ({parts})", peaks["all"], "MB"))
+    found.append(measured(f"{label}: {TIMES}x the epoch / 1x", tenfold["all"] / once["all"], "x", at_most=AT_MOST))
     return found
 
 

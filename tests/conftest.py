@@ -36,6 +36,12 @@ from frazil.lake.tables import Tables
 _counter = itertools.count(1)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow ones first: where several processes share the files among them (`make test`), small files fill what is
+    left at the end."""
+    items.sort(key=lambda item: not {"spark", "servers"} & {marker.name for marker in item.iter_markers()})
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Before any JVM starts, the suite's own or one that a test starts."""
     cache = session.config.cache.mkdir("java") if hasattr(session.config, "cache") else None

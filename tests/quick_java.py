@@ -9,6 +9,7 @@ what does not fit it is loaded as ever.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -54,10 +55,14 @@ def options(cache: Path | None) -> str:
 
 def make_archive(cache: Path, scratch: Path) -> None:
     """If it is missing. A failure costs time and nothing else, so it is left at that."""
-    archive = _archive(cache)
-    if archive.exists():
-        return
-    for older in cache.glob("*.jsa"):
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of processes that share the tests among them, one makes it
+        if not (archive := _archive(cache)).exists():
+            _make(archive, scratch)
+
+
+def _make(archive: Path, scratch: Path) -> None:
+    for older in archive.parent.glob("*.jsa"):
         older.unlink()
     unfinished = archive.with_suffix(f".{os.getpid()}")
     environment = {**os.environ, VARIABLE: f"{PLAIN} -XX:ArchiveClassesAtExit={unfinished} -Xlog:disable"}

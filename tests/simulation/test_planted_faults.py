@@ -30,6 +30,7 @@ def first_failing_seed(plant: str) -> int | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_planted_fault_is_found(plant: str) -> None:
     assert first_failing_seed(plant) == documented_seed(plant)

@@ -47,6 +47,7 @@ DEFAULT_PORT = 9464
 CONNECTIONS_MAX = 32
 REQUEST_BYTES_MAX = 16 << 10
 _READ_SECONDS = 10.0
+_LOOK_SECONDS = 0.05  # how long a stop may go unnoticed
 _TEXT = "text/plain; charset=utf-8"
 _JSON = "application/json"
 _PAGE = {
@@ -101,7 +102,7 @@ class DaemonServer:
         self._clock = clock or SystemClock()
         self._stopping = Event()
         self._threads = [
-            Thread(target=self._server.serve_forever, name="frazil-http", daemon=True),
+            Thread(target=self._server.serve_forever, args=(_LOOK_SECONDS,), name="frazil-http", daemon=True),
             Thread(target=self._sample, name="frazil-history", daemon=True),
         ]
         for thread in self._threads:

@@ -2,7 +2,7 @@
 
     reading task   parcels, one after the other --> a file of its own --> Stowed, to the driver
     driver         what every reader stowed --> by shard, sorted by group
-    writing task   those files, mapped into memory --> (group, rows), without a copy
+    writing task   those files --> (group, rows), a parcel at a time
 
 The files lie in one folder of the job, which the driver removes when the job is over.
 """
@@ -50,12 +50,12 @@ def stow(parcels: Iterable[Parcel], path: str, *, compressed: bool) -> Iterator[
 
 def fetch(stowed: Sequence[Stowed]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """(group, rows) of what one shard gets, sorted by group."""
-    files: dict[str, pa.MemoryMappedFile] = {}
+    files: dict[str, pa.NativeFile] = {}
     try:
         for parcel in sorted(stowed, key=lambda parcel: parcel.group):
             try:
                 if parcel.path not in files:
-                    files[parcel.path] = pa.memory_map(parcel.path)
+                    files[parcel.path] = pa.OSFile(parcel.path, "rb")
                 files[parcel.path].seek(parcel.start)
                 body = files[parcel.path].read_buffer(parcel.size)
             except OSError as error:

@@ -236,6 +236,7 @@ def test_hints_lead_somewhere_without_a_configuration_and_a_rewind() -> None:
     assert for_streams(other) is other
 
 
+@pytest.mark.slow
 def test_importing_frazil_loads_no_spark_until_it_is_asked_for() -> None:
     code = "import sys, frazil; assert 'pyspark' not in sys.modules; assert frazil.upsert_stream and frazil.Pipeline"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -410,6 +410,7 @@ def histories(draw: st.DrawFn) -> list[list[Column]]:
     return history
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(histories(), st.booleans(), st.sampled_from([DeleteMode.EQUALITY, DeleteMode.APPEND_ONLY]))
 def test_whatever_happens_to_a_source_its_columns_fit_and_planning_again_yields_nothing(

@@ -431,6 +431,7 @@ def test_settings_refuse_nonsense() -> None:
 # everything at once
 
 
+@pytest.mark.slow
 @settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(random=st.randoms(use_true_random=False), version=st.sampled_from(VERSIONS))
 def test_no_sequence_of_commits_makes_a_conversion_change_a_row(random: Random, version: int) -> None:

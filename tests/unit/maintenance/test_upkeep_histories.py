@@ -35,6 +35,7 @@ MET = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_whatever_happens_in_whatever_order_every_kept_snapshot_shows_what_it_must(part: int) -> None:
     """H3, H4, H15, H16, H17, H18, H19, H22, H23, H24, H46, H47"""

@@ -303,6 +303,7 @@ def test_requests_are_bounded(daemon: DaemonServer) -> None:
     assert ask(daemon, "/healthz").status == 200
 
 
+@pytest.mark.slow
 def test_connections_are_bounded_and_come_free_again(daemon: DaemonServer) -> None:
     with ExitStack() as held:
         idle = [

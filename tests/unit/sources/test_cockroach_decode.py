@@ -132,6 +132,7 @@ def same(left: pa.Array, right: pa.Array) -> bool:
     return bool(left.type == right.type and plain(left) == plain(right))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("type_name", TYPES)
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)

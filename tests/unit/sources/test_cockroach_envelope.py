@@ -162,6 +162,7 @@ def test_json_survives_unchanged(value: Any) -> None:
     assert dumps(loads(text)) == text
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), json_values))
 def test_fields_keep_the_raw_text_of_their_values(row: dict[str, Any]) -> None:
     found = fields(dumps(row))

@@ -84,6 +84,7 @@ def exact_road(lines: list[str], rule: KeyRule) -> list[tuple[Any, ...]]:
     return [(c.key, c.position.wall, c.position.logical, c.payload) for c in changes]
 
 
+@pytest.mark.slow
 @given(files())
 @settings(max_examples=300, deadline=None)
 def test_the_fast_road_gives_what_the_exact_road_gives(file: tuple[list[str], TableShape]) -> None:

@@ -77,6 +77,7 @@ def tables(draw: st.DrawFn) -> tuple[TableShape, list[str]]:
     return TableShape(tuple(columns), ("a",), "configuration"), payloads
 
 
+@pytest.mark.slow
 @given(tables())
 @settings(max_examples=500, deadline=None)
 def test_random_rows_of_random_shapes_decode_alike_on_both_roads(drawn: tuple[TableShape, list[str]]) -> None:

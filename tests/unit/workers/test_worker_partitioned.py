@@ -67,6 +67,7 @@ def test_each_partition_gets_one_file_with_its_rows_in_order(tmp_path: Path) -> 
     assert {m.field_id: (m.lower, m.upper) for m in eu.metrics}[2] == (b"eu", b"eu")
 
 
+@pytest.mark.slow
 def test_thousands_of_partitions_in_one_epoch_make_one_file_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,7 @@ def compared(order_of: Callable[[Any], Any], descending: bool, nulls_first: bool
     return compare
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @settings(deadline=None, max_examples=150)
 @given(data=st.data(), descending=st.booleans(), nulls_first=st.booleans())

@@ -92,6 +92,7 @@ def assert_alike(known: DecodedCollection, keys: pa.Array, payloads: pa.Array) -
     return together is not None
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(_documents)
 def test_whatever_documents_hold_both_roads_agree(bodies: list[dict[str, Any]]) -> None:
@@ -99,6 +100,7 @@ def test_whatever_documents_hold_both_roads_agree(bodies: list[dict[str, Any]]) 
     assert_alike(DecodedCollection("t", shaped(documents)), *encoded(documents))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(_documents, _documents)
 def test_both_roads_refuse_the_same(seen: list[dict[str, Any]], bodies: list[dict[str, Any]]) -> None:

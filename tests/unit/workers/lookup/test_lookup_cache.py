@@ -263,6 +263,7 @@ def test_threads_that_want_one_file_build_it_once(tmp_path: Path) -> None:
     assert sorted(builder.built) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_processes_share_a_folder_while_it_is_evicted_and_deleted(tmp_path: Path) -> None:
     size = entry_size(tmp_path / "probe")
     root = tmp_path / "cache"

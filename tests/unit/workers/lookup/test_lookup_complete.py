@@ -267,6 +267,7 @@ def as_batch(rows: Mapping[Key, Row]) -> pa.RecordBatch:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 24, 6))
 def test_random_parts_equal_a_slow_reader_after_every_step(tmp_path: Path, first: int, monkeypatch: Any) -> None:
     """H1, H22, H23, H24, H47: parts in any combination, lost races, others' rows, deletes of every kind, rewrites."""

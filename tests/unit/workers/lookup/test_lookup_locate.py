@@ -238,6 +238,7 @@ def batch(keys: Sequence[tuple[int, str]], values: Sequence[int]) -> pa.RecordBa
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 40, 10))
 def test_random_sequences_equal_the_model_after_every_step(tmp_path: Path, first: int) -> None:
     """H1, H22, H23, H24: epochs, lost races, others' rows, deletes and rewrites, an upgrade, other partitions."""
