@@ -34,6 +34,13 @@ from frazil.lake.session import open_session
 from frazil.lake.tables import Tables
 
 _counter = itertools.count(1)
+QUICK_QUERIES = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""To compile a query for some rows takes longer than to run it as it is."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -72,7 +79,7 @@ def spark(catalog_settings: CatalogSettings) -> Iterator[SparkSession]:
         "frazil-tests",
         [catalog_settings],
         master="local[2]",
-        extra={"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"},
+        extra=QUICK_QUERIES,
         jars=(AWS, POSTGRESQL),
     )
     yield session

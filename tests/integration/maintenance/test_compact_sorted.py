@@ -31,7 +31,7 @@ from frazil.model.write import parse_sort
 from frazil.workers.sort_rewriting import SortLimits
 
 pytestmark = pytest.mark.spark
-LAYOUTS = [(2, ()), (3, ()), (2, ("part",)), (3, ("bucket(2, id)", "part"))]
+LAYOUTS = [(2, ()), (3, ("bucket(2, id)", "part"))]
 SHUFFLED = SortLimits(one_task=0, packed=30_000, bucket=10_000, sample=300)
 ROADS = [pytest.param(SortLimits(), id="one task"), pytest.param(SHUFFLED, id="shuffled")]
 NARROW = replace(EAGER, target_file_bytes=15_000)
