@@ -35,6 +35,7 @@ from frazil.model.position import Position
 from frazil.model.write import EpochTarget, Role, TableTask, WriteJob
 
 SHARD_BYTES = 256 << 20
+JOB_BYTES_OF_A_CORE = 256 << 20
 LESSONS_MAX = 8
 
 Targets = Sequence[RunningTable]
@@ -103,11 +104,11 @@ class WindowWriter:
         self._capturing = capturing
 
     def epochs_of_a_job(self, window: Window, splits: Sequence[Split]) -> int:
-        """How many of the window's epochs one job should write: no more than each core can in one task, for then the
-        commits of these epochs and the next job go on at the same time. A single epoch is never divided."""
+        """How many of the window's epochs one job should write: few enough that most commits of a catch-up go on beside
+        the next job, and that starting it costs little beside its work. A single epoch is never divided."""
         size = sum(split.size for split in splits)
         epochs = len(window.uppers)
-        return max(1, min(epochs, epochs * self._executors.cores * SHARD_BYTES // max(size, 1)))
+        return max(1, min(epochs, epochs * self._executors.cores * JOB_BYTES_OF_A_CORE // max(size, 1)))
 
     def write(
         self, coordinator: Coordinator, window: Window, concerned: Sequence[Targets], splits: Sequence[Split]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from frazil.daemon.windows import SHARD_BYTES, Executors, WindowWriter
+from frazil.daemon.windows import JOB_BYTES_OF_A_CORE, Executors, WindowWriter
 from frazil.model.epoch import Window
 from frazil.model.ports import Split
 from frazil.model.position import Hlc
@@ -22,12 +22,12 @@ def writer(cores: int) -> WindowWriter:
     [
         (10, [], 2, 10),
         (10, [0, 0], 2, 10),
-        (10, [SHARD_BYTES, SHARD_BYTES], 2, 10),
-        (10, [SHARD_BYTES] * 4, 2, 5),
-        (10, [SHARD_BYTES] * 4, 4, 10),
-        (10, [SHARD_BYTES] * 1_000, 2, 1),
-        (1, [SHARD_BYTES] * 1_000, 2, 1),
-        (3, [SHARD_BYTES] * 4, 2, 1),
+        (10, [JOB_BYTES_OF_A_CORE, JOB_BYTES_OF_A_CORE], 2, 10),
+        (10, [JOB_BYTES_OF_A_CORE] * 4, 2, 5),
+        (10, [JOB_BYTES_OF_A_CORE] * 4, 4, 10),
+        (10, [JOB_BYTES_OF_A_CORE] * 1_000, 2, 1),
+        (1, [JOB_BYTES_OF_A_CORE] * 1_000, 2, 1),
+        (3, [JOB_BYTES_OF_A_CORE] * 4, 2, 1),
     ],
 )
 def test_a_job_takes_no_more_epochs_than_its_cores_write_in_one_task_each(
