@@ -13,7 +13,7 @@ from typing import Any
 
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
-from pymongo import MongoClient
+from pymongo import MongoClient, timeout
 from pymongo.errors import (
     ConfigurationError,
     ConnectionFailure,
@@ -29,6 +29,7 @@ from frazil.model.position import ClusterTime
 
 Client = MongoClient[dict[str, Any]]
 _ANSWER_MS = 10_000
+_GOODBYE_SECONDS = 1.0
 _BAD_LOGIN = frozenset((18, 8000))
 _UNAUTHORIZED = 13
 HISTORY_LOST = frozenset((136, 222, 260, 280, 286))
@@ -52,20 +53,30 @@ def connected(uri: str, table: str | None = None) -> Iterator[Client]:
         try:
             yield client
         finally:
-            client.close()
+            let_go(client)
+
+
+def let_go(client: MongoClient[Any]) -> None:
+    """Says goodbye, but does not wait long for a server that is away."""
+    with timeout(_GOODBYE_SECONDS):
+        client.close()
 
 
 def open_client(uri: str) -> Client:
     """Nothing is sent yet. Raises ConfigError for an impossible URI."""
     with translated(uri):
-        options: dict[str, Any] = {"serverSelectionTimeoutMS": _ANSWER_MS, "appname": "frazil"}
-        return MongoClient(uri, **options)
+        return MongoClient(uri, **_options(uri))
 
 
 def raw_client(uri: str) -> MongoClient[Any]:
     """One whose documents are bytes until somebody asks for a field."""
-    options: dict[str, Any] = {"serverSelectionTimeoutMS": _ANSWER_MS, "appname": "frazil"}
-    return MongoClient(uri, document_class=RawBSONDocument, datetime_conversion="DATETIME_AUTO", **options)
+    return MongoClient(uri, document_class=RawBSONDocument, datetime_conversion="DATETIME_AUTO", **_options(uri))
+
+
+def _options(uri: str) -> dict[str, Any]:
+    """What the URI does not say itself."""
+    own: dict[str, Any] = {"serverSelectionTimeoutMS": _ANSWER_MS, "appname": "frazil"}
+    return {name: value for name, value in own.items() if f"{name}=".lower() not in uri.lower()}
 
 
 def look(client: Client, uri: str) -> Server:

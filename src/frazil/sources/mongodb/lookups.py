@@ -17,7 +17,7 @@ from bson.timestamp import Timestamp
 from pymongo.read_concern import ReadConcern
 
 from frazil.sources.mongodb.arrays import texts
-from frazil.sources.mongodb.client import Client, open_client, translated
+from frazil.sources.mongodb.client import Client, let_go, open_client, translated
 from frazil.sources.mongodb.documents import keys_of
 from frazil.sources.mongodb.finding import found_by_commands, meets_one_server
 from frazil.sources.mongodb.ids import CODEC
@@ -71,5 +71,5 @@ class Lookups:
 
     def close(self) -> None:
         if self._client is not None:
-            self._client.close()
+            let_go(self._client)
             self._client = None

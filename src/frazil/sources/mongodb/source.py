@@ -29,7 +29,7 @@ from frazil.model.ports import SourceTable, Split
 from frazil.model.position import WHOLE, ClusterTime, Position, is_before
 from frazil.model.progress import LoadProgress
 from frazil.model.remembered import KnownTable
-from frazil.sources.mongodb.client import Client, Server, look, open_client, translated
+from frazil.sources.mongodb.client import Client, Server, let_go, look, open_client, translated
 from frazil.sources.mongodb.decode import DecodedCollection, DocumentDecoder
 from frazil.sources.mongodb.deployment import CollectionFacts, Sample, collection_of, counted, present, sampled
 from frazil.sources.mongodb.describing import Describer, Look, Tell, turn_images_on
@@ -284,7 +284,7 @@ class MongoDatabase:
     def close(self) -> None:
         self._end_stream()
         if self._client is not None:
-            self._client.close()
+            let_go(self._client)
             self._client = None
 
     # shapes and roads

@@ -100,7 +100,7 @@ class ChangeStream:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-        self._watching.join(timeout=30)
+        self._watching.end()
         if self._thread.ident is not None:
             self._thread.join(timeout=30)
         self._spool.remove()

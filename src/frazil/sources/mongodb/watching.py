@@ -35,6 +35,7 @@ _BATCH = 2_000
 _BATCH_OF_DRIVER = 500
 _LOSSES_MAX = 5
 _PAUSE_AFTER_LOSS = 1.0
+_LEAVE_SECONDS = 2.0
 _QUEUED_BYTES = 32 << 20
 _AWAIT_MS = 250
 _PAUSE = 0.005
@@ -104,9 +105,12 @@ class Watching:
     def begin(self) -> None:
         self._thread.start()
 
-    def join(self, timeout: float) -> None:
+    def end(self) -> None:
+        """`has_room` says no by now. A thread that waits for a server that is away is left to itself: it tells nobody
+        anything any more."""
         if self._thread.ident is not None:
-            self._thread.join(timeout)
+            self._thread.join(_LEAVE_SECONDS)
+        self._queue.put(Ended(None))
 
     def take(self) -> Item:
         """What comes next; waits for it."""
@@ -148,7 +152,7 @@ class Watching:
 
     def _follow(self, client: Client, after: Mapping[str, int]) -> None:
         losses = 0
-        while True:
+        while self._has_room():
             told = self._told
             try:
                 client.admin.command("ping")
