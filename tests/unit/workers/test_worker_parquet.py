@@ -70,6 +70,16 @@ def test_field_ids_decimals_and_uuids_have_the_parquet_form_iceberg_prescribes(t
     assert not footer.row_group(0).column(0).has_dictionary_page
 
 
+def test_values_that_repeat_have_a_dictionary_and_others_do_not_pay_for_one(tmp_path: Path) -> None:
+    count, fields = 100_000, (Field(1, "id", c.LONG), Field(2, "city", c.STRING))
+    w = RollingWriter(fields, lambda n: f"{tmp_path}/f{n}.parquet", ParquetSettings(compression="none"), {})
+    cities = [f"a city whose name is long, number {n % 1_000}" for n in range(count)]
+    w.write(pa.record_batch([pa.array(range(count)), pa.array(cities)], schema=w.schema))
+    ids, names = map(pq.read_metadata(w.close()[0].path).row_group(0).column, (0, 1))
+    assert ids.total_uncompressed_size < 1.2 * 8 * count
+    assert names.total_uncompressed_size < 2 * count
+
+
 def test_row_groups_end_at_their_number_of_rows(tmp_path: Path) -> None:
     w = writer(tmp_path, row_group_rows=4)
     w.write(rows(w.schema, 0, 10))
