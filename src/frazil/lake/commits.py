@@ -158,6 +158,7 @@ def repair_of(plan: RepairPlan, kept: Sequence[LiveDelete] = ()) -> Publication:
         removed_data=[_entry_of(file) for file in plan.removed_data],
         kept_deletes=[(delete.entry, delete.sequence_number) for delete in kept],
         data_sequence=plan.keeps_sequence,
+        delete_sequence=plan.deletes_sequence,
         must_exist=plan.must_exist,
         summary=plan.summary,
         rewrites=plan.rewrites,

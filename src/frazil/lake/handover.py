@@ -58,11 +58,10 @@ def hand_over(catalog: Catalog, adder: Adder, operation: Any, files: Sequence[Ma
     _mapper(catalog).readTree(json.dumps(list(files))).forEach(consumer)
 
 
-def add_deletes_again(
+def add_numbered_deletes(
     catalog: Catalog, operation: Any, deletes: Sequence[tuple[Mapping[str, Any], int]], specs: Any
 ) -> None:
-    """Gives delete files that are removed in the same operation back to a RewriteFiles, with their sequence numbers.
-    Raises what Java raises."""
+    """Gives delete files to a RewriteFiles, with their sequence numbers. Raises what Java raises."""
     for entry, sequence_number in deletes:
         operation.addFile(_parsed(catalog, entry, specs), sequence_number)
 

@@ -34,7 +34,7 @@ from frazil.lake.handover import (
     REWRITE_REMOVE_DELETES,
     REWRITE_REMOVE_ROWS,
     Adder,
-    add_deletes_again,
+    add_numbered_deletes,
     hand_over,
     java_list,
     set_summary,
@@ -57,10 +57,10 @@ class Publication:
     form of iceberg-java's ContentFileParser. `must_exist` are data files that the deletes point into. `replaced` is a
     column and a value: the files of that partition make room for these data files. `clears` if the snapshot deletes
     every row. `rewrites` if files are exchanged for others with the same rows: data files then take the place of
-    `removed_data` and get the sequence number `data_sequence`; `kept_deletes`, each with its number, would be dropped
-    with them and must not be. `adopted` if main becomes the branch's new snapshot and
-    the branch is removed. `unmoved` are branches that must still be where the base has them, though the commit does not
-    touch them.
+    `removed_data` and get the sequence number `data_sequence`, deletes `delete_sequence`, where they are said;
+    `kept_deletes`, each with its number, would be dropped with them and must not be. `adopted` if main becomes the
+    branch's new snapshot and the branch is removed. `unmoved` are branches that must still be where the base has them,
+    though the commit does not touch them.
     """
 
     data_files: Sequence[Mapping[str, Any]] = ()
@@ -69,6 +69,7 @@ class Publication:
     removed_data: Sequence[Mapping[str, Any]] = ()
     kept_deletes: Sequence[tuple[Mapping[str, Any], int]] = ()
     data_sequence: int | None = None
+    delete_sequence: int | None = None
     must_exist: Sequence[str] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
     properties: Callable[[int, int], Mapping[str, str]] = lambda snapshot_id, sequence_number: _NO_PROPERTIES
@@ -213,8 +214,12 @@ def _stage(catalog: Catalog, base: Base, transaction: Any, publication: Publicat
     if publication.data_sequence is not None:
         operation.dataSequenceNumber(publication.data_sequence)
     hand_over(catalog, add_rows, operation, publication.data_files, specs)
-    hand_over(catalog, add_deletes, operation, publication.delete_files, specs)
-    add_deletes_again(catalog, operation, publication.kept_deletes, specs)
+    if publication.delete_sequence is None:
+        hand_over(catalog, add_deletes, operation, publication.delete_files, specs)
+    else:
+        numbered = [(entry, publication.delete_sequence) for entry in publication.delete_files]
+        add_numbered_deletes(catalog, operation, numbered, specs)
+    add_numbered_deletes(catalog, operation, publication.kept_deletes, specs)
     set_summary(catalog, operation, publication.summary)
     operation.commit()
     staged = transaction.currentMetadata()

@@ -89,6 +89,15 @@ class ConvertPlan:
         return "; ".join(texts)
 
     @property
+    def deletes_sequence(self) -> int | None:
+        """That of what is written; None for that of its snapshot. A position delete file is for many data files and
+        names none of them in its manifest, so whoever plans takes it for one of all that are not newer: of those that
+        came while it was written, too, if it were as new as its snapshot. It stands for deletes that are older."""
+        if self.table.format_version >= VECTORS_FROM_VERSION:
+            return None
+        return max((delete.sequence_number for delete in self.converted), default=None)
+
+    @property
     def counts(self) -> dict[str, int]:
         return {
             "delete_files": len(self.converted),

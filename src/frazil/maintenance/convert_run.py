@@ -120,7 +120,7 @@ class Convert:
                 return Attempt(decided)
             merged = tuple(self._converting.merged(search, one.vector, one.file) for one in decided.merges)
             done = _done(plan, decided)
-            return Attempt(done, self._lake.repair(table, head, _repair(done, decided, merged, run)))
+            return Attempt(done, self._lake.repair(table, head, _repair(plan, done, decided, merged, run)))
 
         done, snapshot_id = land(table, run, "the conversion", self._lake.head, attempt, self._clock, self._turn)
         return replace(done, snapshot_id=snapshot_id) if isinstance(done, Converted) else done
@@ -137,7 +137,9 @@ def _done(plan: ConvertPlan, decided: Ready) -> Converted:
     )
 
 
-def _repair(done: Converted, decided: Ready, merged: tuple[FileClosed, ...], run: UUID) -> RepairPlan:
+def _repair(
+    plan: ConvertPlan, done: Converted, decided: Ready, merged: tuple[FileClosed, ...], run: UUID
+) -> RepairPlan:
     summary = summary_of(
         ACTION,
         run,
@@ -145,4 +147,10 @@ def _repair(done: Converted, decided: Ready, merged: tuple[FileClosed, ...], run
         dangling_delete_files=done.dangling_files,
         converted_rows=done.rows,
     )
-    return RepairPlan(files=(*decided.added, *merged), summary=summary, removed_deletes=decided.removed, rewrites=True)
+    return RepairPlan(
+        files=(*decided.added, *merged),
+        summary=summary,
+        removed_deletes=decided.removed,
+        rewrites=True,
+        deletes_sequence=plan.deletes_sequence,
+    )

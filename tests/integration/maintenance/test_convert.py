@@ -279,6 +279,9 @@ def test_an_epoch_that_lands_meanwhile_keeps_its_deletes(catalog: Catalog, name:
     ground.convert(between=lambda: ground.epoch({1: "1@late", 2: "2@late"}, [3]))
     assert len(ground.searching.searches) == 1
     assert len(ground.equality) == 1
+    *older, newest = sorted(ground.live.files, key=lambda file: file.sequence_number)
+    assert any(file.deletes for file in older)
+    assert newest.deletes == (), "whoever compacts it would take its rows for deleted"
     seen = ground.seen_by_spark()
     assert sorted((row[0], row[1]) for row in seen if row[0] in (1, 2, 3)) == [(1, "1@late"), (2, "2@late")]
     ground.convert()

@@ -138,7 +138,15 @@ class World:
         ready = settle(plan, marked, live, self.version)
         assert isinstance(ready, Ready), ready
         assert not ready.merges
-        self._land(RepairPlan(files=ready.added, summary={}, removed_deletes=ready.removed, rewrites=True))
+        self._land(
+            RepairPlan(
+                files=ready.added,
+                summary={},
+                removed_deletes=ready.removed,
+                rewrites=True,
+                deletes_sequence=plan.deletes_sequence,
+            )
+        )
 
     def roll_back(self, number: int) -> None:
         self.current = self.states[number]
@@ -308,6 +316,8 @@ class World:
                 data[closed.path] = self._data_of(closed, plan.keeps_sequence)
             else:
                 one = self._delete_of(closed)
+                if plan.deletes_sequence is not None:
+                    one = replace(one, sequence_number=plan.deletes_sequence)
                 assert one.data_file is None or one.data_file in data or not one.is_vector, "a vector of nothing"
                 deletes[one.path, one.offset] = one
         vectors = [d.data_file for d in deletes.values() if d.is_vector]

@@ -261,6 +261,20 @@ def test_a_data_file_that_came_after_the_plan_needs_nothing() -> None:
     assert [row[1] for row in world.seen()] == [2]
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_data_file_that_came_after_the_plan_is_not_reached_by_what_was_found(version: int) -> None:
+    """A compaction would take its rows for deleted, and the deletes for needed when all other files are gone."""
+    world = World(version)
+    old = [world.append([(1, 1)]), world.append([(2, 2), (3, 3)])]
+    world.delete_keys((1,), [(1,), (2,)])
+    made = plan(world)
+    newer = world.append([(1, 2)])
+    perform(world, made)
+    reached = {file.path for file in world.live(NAME, world.head(NAME)).files if file.deletes}
+    assert reached == set(old)
+    assert newer not in reached
+
+
 def test_a_vector_that_came_after_the_plan_is_merged() -> None:
     """H15: ours would bring its rows back, it would bring ours back."""
     world = World()
