@@ -15,6 +15,7 @@ import pytest
 from feed_builders import Lab, at, column_types, delete, table, upsert
 from pyspark.sql import SparkSession
 
+from frazil.daemon import windows
 from frazil.model.position import LOGICAL_MAX, Hlc
 
 pytestmark = pytest.mark.spark
@@ -79,6 +80,23 @@ def test_duplicates_after_a_restart_change_nothing(lab: Lab) -> None:
     assert lab.run().dropped == 2
     assert lab.rows() == ab((1, "two"), (3, "x"))
     assert lab.rows(resolved=at(10)) == ab((1, "two"))
+
+
+@pytest.mark.parametrize("task_bytes", [windows.TASK_BYTES, 10])
+def test_a_duplicate_is_counted_once_however_often_its_file_is_read(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, task_bytes: int
+) -> None:
+    """Where what is behind is divided, too, and where an epoch of nothing but duplicates leaves its files to others."""
+    monkeypatch.setattr(windows, "TASK_BYTES", task_bytes)
+    lab.feed.data(at(1), [row(1, at(2)), row(2, at(4))])
+    lab.feed.resolved(at(10))
+    lab.run()
+    for second in (11, 21, 31, 41):
+        lab.feed.data(at(second), [row(1, at(2)), row(2, at(4)), *([row(3, at(32))] if second == 31 else [])])
+        lab.feed.resolved(at(second + 5))
+    assert lab.run().dropped == 8
+    assert lab.resolved() == [at(10).text, at(36).text]
+    assert lab.rows() == ab((1, "x"), (2, "x"), (3, "x"))
 
 
 def test_the_newest_version_wins_whatever_the_order_of_files(lab: Lab) -> None:

@@ -107,7 +107,7 @@ def test_a_random_feed_equals_its_oracle_at_every_resolved_timestamp(
 ) -> None:
     chance = random.Random(seed)
     # Few bytes for a task mean that what is behind is divided, now and then down to single epochs.
-    monkeypatch.setattr(windows, "JOB_BYTES_OF_A_CORE", chance.choice([300, 1_000, windows.JOB_BYTES_OF_A_CORE]))
+    monkeypatch.setattr(windows, "TASK_BYTES", chance.choice([300, 1_000, windows.TASK_BYTES]))
     lab = Lab(spark, warehouse, namespace, tmp_path, tables=[])
     for name in TOPICS:
         layout = chance.choice(LAYOUTS)

@@ -80,6 +80,24 @@ def test_a_load_goes_on_behind_the_bound_that_was_noted(mongodb: Mongod, databas
     assert all(found.time == position.time and found > position for found, rows in rest if rows)
 
 
+@pytest.mark.usefixtures("small_ranges")
+def test_a_window_that_is_asked_for_and_then_shortened_leaves_the_rest_resolved(
+    mongodb: Mongod, database: Documents, make: MakeSource
+) -> None:
+    database["mixed"].insert_many([{"_id": value} for value in MIXED])
+    name = f"{database.name}.mixed"
+    source = make(mongodb.uri, name)
+    source.open({name: None})
+    first, *rest = source.poll()
+    assert rest, "it was cut into several steps"
+    whole = source.splits(Window((first, *rest)), {name: None}, {name: 0})
+    shortened = source.splits(Window((first,)), {name: None}, {name: 0})
+    assert 0 < len(shortened) < len(whole)
+    assert list(source.poll()) == rest
+    behind = source.splits(Window(tuple(rest)), {name: Frontier(first)}, {name: 0})
+    assert [*shortened, *behind] == list(whole)
+
+
 def test_the_load_shows_the_collection_as_it_was_and_the_stream_tells_the_rest(
     mongodb: Mongod, database: Documents, make: MakeSource
 ) -> None:

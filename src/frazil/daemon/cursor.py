@@ -129,7 +129,6 @@ class Cursor:
         self._takes_new = takes_new
         self._end = Event()
         self._after: Position | None = None
-        self._postponed: tuple[Position, ...] = ()
         self._epochs = 0
         self._steps = 0
         shaper = Shaper(source)
@@ -233,7 +232,7 @@ class Cursor:
 
     def _step(self) -> bool:
         """Reads and writes the next window; False if nothing new is resolved."""
-        resolved = (*self._postponed, *self._source.poll())
+        resolved = self._source.poll()
         if self._takes_new and (new := self._watcher.noticed(self._source)):
             self._names = [*filter(self._roster.knows, self._names), *new]
             if failed := self._read_ledgers(new):
@@ -242,7 +241,6 @@ class Cursor:
         if window is None:
             self._look_at_loads()
             return False
-        self._postponed = ()
         written, concerned = self._written(window)
         self._count(written, concerned)
         lanes = self._intents.lanes(self._coordinator, written, concerned)
@@ -264,7 +262,7 @@ class Cursor:
         """The window, or its first epochs if all of it is more than one job should read. If a change in it cannot be
         taken, an earlier part, too: what lies before that change is still published, and columns that change between
         two epochs are met one after the other. Where several tables are read, that is left to a cursor of the table's
-        own."""
+        own. The rest is resolved still."""
         while True:
             behind = [mirror for mirror in self._mirrors if is_before(mirror.progress.tip_position, window.upper)]
             concerned = [self._roster.targets_of(mirror.source) for mirror in behind]
@@ -277,8 +275,7 @@ class Cursor:
                 if len(window.uppers) == 1 or (len(self._names) > 1 and WHOLE not in self._blamed(error)):
                     raise
                 epochs = len(window.uppers) // 2
-            window, rest = window.divided(epochs)
-            self._postponed = (*rest, *self._postponed)
+            window = window.first(epochs)
 
     def _splits(self, window: Window, mirrors: Sequence[RunningTable]) -> Sequence[Split]:
         frontiers = {mirror.source: mirror.progress.tip for mirror in mirrors}

@@ -34,8 +34,8 @@ from frazil.model.ports import Cut, Decoder, Reader, Split
 from frazil.model.position import Position
 from frazil.model.write import EpochTarget, Role, TableTask, WriteJob
 
-SHARD_BYTES = 256 << 20
-JOB_BYTES_OF_A_CORE = 256 << 20
+TASK_BYTES = 256 << 20
+"""Of splits: what one task is to write. The work is long beside the task's start, and many tasks share it."""
 LESSONS_MAX = 8
 
 Targets = Sequence[RunningTable]
@@ -108,7 +108,7 @@ class WindowWriter:
         the next job, and that starting it costs little beside its work. A single epoch is never divided."""
         size = sum(split.size for split in splits)
         epochs = len(window.uppers)
-        return max(1, min(epochs, epochs * self._executors.cores * JOB_BYTES_OF_A_CORE // max(size, 1)))
+        return max(1, min(epochs, epochs * self._executors.cores * TASK_BYTES // max(size, 1)))
 
     def write(
         self, coordinator: Coordinator, window: Window, concerned: Sequence[Targets], splits: Sequence[Split]
@@ -164,7 +164,7 @@ class WindowWriter:
         job = WriteJob(
             tables=tuple(self._task(coordinator, window, table) for targets in concerned for table in targets),
             attempt=self._clock.new_uuid().hex[:8],
-            shards=1 if small else max(self._executors.cores, -(-size // SHARD_BYTES)),
+            shards=1 if small else max(self._executors.cores, -(-size // TASK_BYTES)),
             parquet=self._config.parquet.settings,
             quarantined=self._quarantined(concerned),
         )

@@ -52,6 +52,5 @@ class Window:
     def upper(self) -> Position:
         return self.uppers[-1]
 
-    def divided(self, epochs: int) -> tuple[Window, tuple[Position, ...]]:
-        """Its first epochs, and the uppers of the rest."""
-        return Window(self.uppers[:epochs]), self.uppers[epochs:]
+    def first(self, epochs: int) -> Window:
+        return Window(self.uppers[:epochs])

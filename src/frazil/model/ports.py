@@ -121,7 +121,8 @@ class Source(Protocol):
     def splits(
         self, window: Window, frontiers: Mapping[str, Frontier | None], index: Mapping[str, int]
     ) -> Sequence[Split]:
-        """All splits that may hold changes of these tables within the window."""
+        """All splits that may hold changes of these tables within the window. Asked for more than once before the next
+        `poll`, the last window is the one that is written."""
 
     def notes(self, table: str, upper: Position, reports: Sequence[SplitReport]) -> str:
         """What must be remembered together with `upper` to go on from there."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from frazil.daemon.windows import JOB_BYTES_OF_A_CORE, Executors, WindowWriter
+from frazil.daemon.windows import TASK_BYTES, Executors, WindowWriter
 from frazil.model.epoch import Window
 from frazil.model.ports import Split
 from frazil.model.position import Hlc
@@ -22,12 +22,12 @@ def writer(cores: int) -> WindowWriter:
     [
         (10, [], 2, 10),
         (10, [0, 0], 2, 10),
-        (10, [JOB_BYTES_OF_A_CORE, JOB_BYTES_OF_A_CORE], 2, 10),
-        (10, [JOB_BYTES_OF_A_CORE] * 4, 2, 5),
-        (10, [JOB_BYTES_OF_A_CORE] * 4, 4, 10),
-        (10, [JOB_BYTES_OF_A_CORE] * 1_000, 2, 1),
-        (1, [JOB_BYTES_OF_A_CORE] * 1_000, 2, 1),
-        (3, [JOB_BYTES_OF_A_CORE] * 4, 2, 1),
+        (10, [TASK_BYTES, TASK_BYTES], 2, 10),
+        (10, [TASK_BYTES] * 4, 2, 5),
+        (10, [TASK_BYTES] * 4, 4, 10),
+        (10, [TASK_BYTES] * 1_000, 2, 1),
+        (1, [TASK_BYTES] * 1_000, 2, 1),
+        (3, [TASK_BYTES] * 4, 2, 1),
     ],
 )
 def test_a_job_takes_no_more_epochs_than_its_cores_write_in_one_task_each(
@@ -38,7 +38,5 @@ def test_a_job_takes_no_more_epochs_than_its_cores_write_in_one_task_each(
     assert writer(cores).epochs_of_a_job(window, splits) == taken
 
 
-def test_a_window_is_divided_without_losing_an_epoch() -> None:
-    window = Window((Hlc(1), Hlc(2), Hlc(3)))
-    first, rest = window.divided(2)
-    assert (first.uppers, rest) == ((Hlc(1), Hlc(2)), (Hlc(3),))
+def test_the_first_epochs_of_a_window_are_a_window() -> None:
+    assert Window((Hlc(1), Hlc(2), Hlc(3))).first(2) == Window((Hlc(1), Hlc(2)))

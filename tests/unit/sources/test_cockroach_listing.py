@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -205,6 +206,33 @@ def test_tables_at_different_frontiers_get_their_own_files(tmp_path: Path) -> No
         (7, at(10)),
         (7, at(20)),
     ]
+    assert source.poll() == ()
+
+
+def test_a_window_that_is_asked_for_and_then_shortened_leaves_the_rest_resolved(tmp_path: Path) -> None:
+    feed = Feed(tmp_path)
+    feed.resolved(at(5))
+    for second in (10, 20, 30):
+        feed.data(at(second), [upsert([second], at(second), a=second)])
+        feed.resolved(at(second + 5))
+    source, frontiers = CloudFeed(FeedLocation(str(tmp_path))), {"t": Frontier(at(5))}
+
+    def taken(*uppers: Hlc) -> list[tuple[Hlc, bool]]:
+        """The files, and whether they count as read before."""
+        splits = source.splits(Window(uppers), frontiers, {"t": 0})
+        return [(parse_name(s.name).stamp, json.loads(s.facts).get("again", False)) for s in splits]  # type: ignore[union-attr]
+
+    source.open(frontiers)
+    assert source.poll() == (at(15), at(25), at(35))
+    assert taken(at(15), at(25), at(35)) == [(at(10), False), (at(20), False), (at(30), False)]
+    assert taken(at(15)) == [(at(10), False)]
+    assert source.poll() == (at(25), at(35))
+    # Nothing was published of it: the table is where it was.
+    assert taken(at(25), at(35)) == [(at(10), True), (at(20), False), (at(30), False)]
+    assert taken(at(25)) == [(at(10), True), (at(20), False)]
+    frontiers["t"] = Frontier(at(25))
+    assert source.poll() == (at(35),)
+    assert taken(at(35)) == [(at(30), False)]
     assert source.poll() == ()
 
 

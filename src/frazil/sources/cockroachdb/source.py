@@ -118,7 +118,7 @@ class CloudFeed:
         self._reached: Position | None = None
         self._present: dict[str, list[FeedFile]] = {}
         self._is_open = False
-        self._handed_out: set[str] = set()
+        self._handed_out_to = self._read_to = ""
 
     @property
     def incarnation(self) -> str:
@@ -147,6 +147,8 @@ class CloudFeed:
 
     def poll(self) -> tuple[Position, ...]:
         """Raises SourceUnavailable, or BadInput for a resolved file without timestamp in its name."""
+        # Whoever asks for more has written what was handed out.
+        self._read_to = self._handed_out_to
         resolved: Sequence[Position]
         if self._complete:
             files = self.listing.survey()
@@ -162,8 +164,7 @@ class CloudFeed:
         self, window: Window, frontiers: Mapping[str, Frontier | None], index: Mapping[str, int]
     ) -> Sequence[Split]:
         """One split for each file that may hold changes of these tables within the window."""
-        if is_before(self._reached, window.upper):
-            self._reached = window.upper
+        self._reached = window.upper
         if self._complete:
             facts = json.dumps({"complete_at": window.upper.text})
             return [
@@ -172,6 +173,7 @@ class CloudFeed:
                 for file in self._present.get(table, ())
             ]
         upper, topics = self._resolved_path(window.upper), self._topics()
+        self._handed_out_to = upper
         found: list[Split] = []
         for table, number in index.items():
             frontier = frontiers.get(table)
@@ -185,8 +187,7 @@ class CloudFeed:
 
     def _split(self, number: int, file: FeedFile, is_carried: bool) -> Split:
         """A file that was read before is read for what lies beyond; what it drops was counted then."""
-        again = is_carried or file.path in self._handed_out
-        self._handed_out.add(file.path)
+        again = is_carried or file.path < self._read_to
         return Split(number, file.path, json.dumps({"again": True}) if again else "{}", file.size)
 
     def notes(self, table: str, upper: Position, reports: Sequence[SplitReport]) -> str:
@@ -340,7 +341,6 @@ class CloudFeed:
         path = self.listing.path_of(_hlc(published))
         if path is not None:
             self.listing.forget(path)
-            self._handed_out = {known for known in self._handed_out if known > path}
 
     def reader(self, index: Mapping[str, int], shapes: Mapping[str, TableShape], assign: Assign) -> FeedReader:
         """What tasks read splits with. Raises ConfigError for a key that cannot identify rows."""

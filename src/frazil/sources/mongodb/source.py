@@ -230,9 +230,7 @@ class MongoDatabase:
         self, window: Window, frontiers: Mapping[str, Frontier | None], index: Mapping[str, int]
     ) -> Sequence[Split]:
         """Ranges of the load steps in the window, and spool files of its times. None of a collection that is lost."""
-        upper = self._taken = _cluster_time(window.upper)
-        if is_before(self._reached, upper):
-            self._reached = upper
+        upper = self._reached = self._taken = _cluster_time(window.upper)
         found: list[Split] = []
         segments = () if self._stream is None else self._stream.segments()
         losses = self._all_losses()
