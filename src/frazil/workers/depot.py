@@ -17,9 +17,6 @@ import pyarrow as pa
 from frazil.workers.parcels import Parcel, read_body, write_body
 from frazil.workers.storage import storage_error
 
-# Beyond that the files are compressed: they would no longer stay in the memory that the system has to spare.
-PLAIN_BYTES_MAX = 2 << 30
-
 
 @dataclass(frozen=True, slots=True)
 class Stowed:
@@ -32,7 +29,7 @@ class Stowed:
     size: int
 
 
-def stow(parcels: Iterable[Parcel], path: str, *, compressed: bool) -> Iterator[Stowed]:
+def stow(parcels: Iterable[Parcel], path: str) -> Iterator[Stowed]:
     """Writes the parcels to a file that nobody else writes. Raises StorageUnavailable for a full disk."""
     try:
         file = pa.OSFile(path, "wb")
@@ -42,7 +39,7 @@ def stow(parcels: Iterable[Parcel], path: str, *, compressed: bool) -> Iterator[
         for parcel in parcels:
             start = file.tell()
             try:
-                write_body(parcel.rows, file, compressed=compressed)
+                write_body(parcel.rows, file)
             except OSError as error:
                 raise storage_error(error, path) from error
             yield Stowed(parcel.shard, parcel.group, path, start, file.tell() - start)
@@ -50,17 +47,11 @@ def stow(parcels: Iterable[Parcel], path: str, *, compressed: bool) -> Iterator[
 
 def fetch(stowed: Sequence[Stowed]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """(group, rows) of what one shard gets, sorted by group."""
-    files: dict[str, pa.NativeFile] = {}
-    try:
-        for parcel in sorted(stowed, key=lambda parcel: parcel.group):
-            try:
-                if parcel.path not in files:
-                    files[parcel.path] = pa.OSFile(parcel.path, "rb")
-                files[parcel.path].seek(parcel.start)
-                body = files[parcel.path].read_buffer(parcel.size)
-            except OSError as error:
-                raise storage_error(error, parcel.path) from error
-            yield parcel.group, read_body(body)
-    finally:
-        for file in files.values():
-            file.close()
+    for parcel in sorted(stowed, key=lambda parcel: parcel.group):
+        try:
+            with pa.OSFile(parcel.path, "rb") as file:
+                file.seek(parcel.start)
+                body = file.read_buffer(parcel.size)
+        except OSError as error:
+            raise storage_error(error, parcel.path) from error
+        yield parcel.group, read_body(body)

@@ -2,7 +2,8 @@
 
     small          one task   --read, sort in Arrow, write-----------------------------------> OUTPUT, collected
     one machine    bins tasks --read, pack--> files of a folder --> shards tasks --unpack, write--> OUTPUT, collected
-    a cluster      bins tasks --read, pack--> PARCEL --shuffle by shard, sort--> unpack, write--> OUTPUT, collected
+    a cluster,     bins tasks --read, pack--> PARCEL --shuffle by shard, sort--> unpack, write--> OUTPUT, collected
+    or very large
 
 Each bin of splits is one task of the reading stage, filled so that bins weigh about the same; no task is the
 funnel. Rows travel in parcels (see `parcels`), and a task sorts one group of them at a time, so an epoch of any size
@@ -34,7 +35,7 @@ from frazil.model.ports import Cut, Decoder, Reader, Split
 from frazil.model.position import Position
 from frazil.model.write import WriteJob
 from frazil.workers.crossing import ArrowTask, carried, collected, guarded, packed
-from frazil.workers.depot import PLAIN_BYTES_MAX, Stowed, fetch, stow
+from frazil.workers.depot import Stowed, fetch, stow
 from frazil.workers.fold import sort_travel
 from frazil.workers.parcels import PARCEL_DDL, Groups, from_spark, pack, to_spark, unpack
 from frazil.workers.targets import is_log
@@ -51,6 +52,8 @@ from frazil.workers.travel import (
 
 BIN_BYTES = 128 << 20
 BINS_PER_CORE = 2
+# Beyond that, parcels would no longer stay in the memory that the system has to spare, and they are many.
+STOWED_BYTES_MAX = 4 << 30
 
 Result = TypeVar("Result")
 OutputRow = tuple[int, bytes]
@@ -102,7 +105,8 @@ def run_write_job(
         weights: dict[int, int] = {}
         for split in splits:
             weights[split.table] = weights.get(split.table, 0) + split.size
-        road = _through_files if _is_one_machine(spark) else _through_shuffle
+        stows = _is_one_machine(spark) and sum(weights.values()) <= STOWED_BYTES_MAX
+        road = _through_files if stows else _through_shuffle
         rows = road(
             spark,
             _Stages(
@@ -110,7 +114,6 @@ def run_write_job(
                 write=write,
                 bins=len(bins),
                 shards=job.shards,
-                weight=sum(weights.values()),
                 groups=Groups.by_weight(weights, len(epochs), job.shards),
                 logs=frozenset(task.index for task in job.tables if is_log(task)),
             ),
@@ -128,20 +131,18 @@ class _Stages:
     write: ArrowTask
     bins: int
     shards: int
-    weight: int
     groups: Groups
     logs: frozenset[int]
 
 
 def _through_files(spark: SparkSession, stages: _Stages) -> list[OutputRow]:
-    compressed = stages.weight > PLAIN_BYTES_MAX
     # Spark's own folder, which goes with the session if the driver cannot remove this one.
     with tempfile.TemporaryDirectory(prefix="parcels-", dir=SparkFiles.getRootDirectory()) as folder:
 
         def read_and_stow(numbers: Iterator[int]) -> Iterator[Stowed]:
             bin_number, attempt = running_task()
             parcels = pack(stages.read(numbers), stages.groups, stages.logs)
-            return stow(parcels, f"{folder}/{bin_number}-{attempt}", compressed=compressed)
+            return stow(parcels, f"{folder}/{bin_number}-{attempt}")
 
         def fetch_and_write(shards: Iterator[list[Stowed]]) -> Iterator[OutputRow]:
             return _output_rows(stages.write(unpack((part for mine in shards for part in fetch(mine)), stages.logs)))

@@ -46,7 +46,7 @@ HELD_BYTES_MAX = 64 << 20
 _MERGED_BYTES = 4 << 20
 # One in so many keys is looked at to see how often keys repeat; fewer are worth no look.
 _SAMPLED, _SAMPLE_MIN = 16, 64
-_COMPRESSED, _PLAIN = pa.ipc.IpcWriteOptions(compression="lz4"), pa.ipc.IpcWriteOptions()
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 Numbers = npt.NDArray[np.int64]
 
@@ -153,7 +153,7 @@ def to_spark(parcels: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:
     """PARCEL rows, which Spark moves."""
     for parcel in parcels:
         sink = pa.BufferOutputStream()
-        write_body(parcel.rows, sink, compressed=True)
+        write_body(parcel.rows, sink, _COMPRESSED)
         body = sink.getvalue()
         ends = pa.py_buffer(np.array([0, body.size], np.int32).tobytes())
         columns = [pa.array([parcel.shard], pa.int32()), pa.array([parcel.group], pa.int32())]
@@ -169,9 +169,9 @@ def from_spark(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Reco
             yield group, read_body(body.as_buffer())
 
 
-def write_body(rows: pa.RecordBatch, sink: Any, *, compressed: bool) -> None:
+def write_body(rows: pa.RecordBatch, sink: Any, options: pa.ipc.IpcWriteOptions | None = None) -> None:
     """A parcel's bytes."""
-    with pa.ipc.new_stream(sink, TRAVEL, options=_COMPRESSED if compressed else _PLAIN) as out:
+    with pa.ipc.new_stream(sink, TRAVEL, options=options) as out:
         out.write_batch(rows)
 
 

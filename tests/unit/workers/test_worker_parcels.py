@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -74,20 +73,16 @@ def shuffled(packed: Iterable[Parcel], shards: int) -> list[list[tuple[int, pa.R
     return [list(from_spark(batches)) for batches in mine]
 
 
-def stowed(packed: Iterable[Parcel], shards: int, *, compressed: bool) -> list[list[tuple[int, pa.RecordBatch]]]:
+def stowed(packed: Iterable[Parcel], shards: int) -> list[list[tuple[int, pa.RecordBatch]]]:
     """As tasks of one machine hand them over: two readers, each with a file."""
     with tempfile.TemporaryDirectory() as folder:
         parcels = list(packed)
         halves = [parcels[0::2], parcels[1::2]]
-        places = [p for n, half in enumerate(halves) for p in stow(half, f"{folder}/{n}", compressed=compressed)]
+        places = [p for n, half in enumerate(halves) for p in stow(half, f"{folder}/{n}")]
         return [list(fetch([place for place in places if place.shard == n])) for n in range(shards)]
 
 
-ROADS: dict[str, Moves] = {
-    "shuffle": shuffled,
-    "files": partial(stowed, compressed=False),
-    "compressed files": partial(stowed, compressed=True),
-}
+ROADS: dict[str, Moves] = {"shuffle": shuffled, "files": stowed}
 any_road = pytest.mark.parametrize("move", ROADS.values(), ids=ROADS.keys())
 
 
@@ -299,10 +294,10 @@ def test_what_cannot_be_stowed_or_fetched_names_the_file(tmp_path: Path) -> None
     parcels = list(pack([travel([upsert(1, 1)])], groups))
     gone = f"{tmp_path}/nowhere/0"
     with pytest.raises(StorageUnavailable, match="nowhere/0"):
-        list(stow(parcels, gone, compressed=False))
+        list(stow(parcels, gone))
     with pytest.raises(StorageUnavailable, match="dev/full"):
-        list(stow(parcels, "/dev/full", compressed=False))
-    (place,) = stow(parcels, f"{tmp_path}/0", compressed=False)
+        list(stow(parcels, "/dev/full"))
+    (place,) = stow(parcels, f"{tmp_path}/0")
     Path(place.path).unlink()
     with pytest.raises(StorageUnavailable, match=place.path):
         list(fetch([place]))
