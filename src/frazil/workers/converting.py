@@ -84,8 +84,8 @@ class SparkConverting:
                 return None
             # In the order of the search, which is that of the partitions.
             numbers = sorted(bins[int(split.name)])
-            found = ((number, newest.deleted(_row_keys(search, number))) for number in numbers)
-            return list(_Writer(search, running_task()[1]).write(found))
+            rows = (batch for number in numbers for batch in _row_keys(search, number))
+            return list(_Writer(search, running_task()[1]).run(newest.deleted(rows)))
 
         splits = [Split(0, str(number), "", 1) for number in range(len(bins))]
         answers = run_on_executors(self._spark, task, splits, len(bins))
@@ -206,11 +206,9 @@ class _Writer:
         self._waiting_rows = 0
         self._vectors = search.format_version >= VECTORS_FROM_VERSION
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Marked]:
-        return self.write(_by_file(batches))
-
-    def write(self, found: Iterable[tuple[int, BitMap64]]) -> Iterator[Marked]:
-        for number, bitmap in found:
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Marked]:
+        """Of the columns f and p."""
+        for number, bitmap in _by_file(batches):
             yield from self._take(self._search.files[number], bitmap)
         yield from self._flush()
 
@@ -280,7 +278,7 @@ def _message(search: Search, like: LiveFile, **facts: Any) -> FileClosed:
     )
 
 
-def _by_file(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, BitMap64]]:
+def _by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, BitMap64]]:
     """One bitmap is held at a time, of rows that come sorted by file."""
     current: int | None = None
     bitmap = BitMap64()

@@ -1,7 +1,7 @@
 """Finds the rows that few equality deletes delete, without a shuffle.
 
     task: keys of all delete files --newest sequence of each--> in memory, bounded
-          data file by data file: key columns --looked up, chunk by chunk--> positions, written
+          data files, one after the other: key columns --looked up, chunk by chunk--> positions, written
 
 An epoch's deletes are few and the table's rows are many: sending every row through a shuffle to meet them would cost
 more than the epoch. A task reads whole files, so what it finds of a file is all there is, and it writes it at once. If
@@ -17,16 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyroaring import BitMap64
 
 from frazil.model.conversion import Search
-from frazil.workers.lookup.vectors import to_bitmap
 
 FILE_BYTES_MAX = 16 << 20
 """Of all delete files of a search, compressed: some millions of keys that are numbers."""
 KEY_BYTES_MAX = 256 << 20
 _CHUNK_ROWS, _CHUNK_BYTES = 1 << 20, 64 << 20
-"""Rows that are looked up at once: the keys are put into a hash table for each chunk."""
+"""Rows that are looked up at once, of however many files: the keys are put into a hash table for each chunk."""
 
 
 class TooLarge(Exception):
@@ -59,16 +57,14 @@ class Newest:
         newest = pa.Table.from_batches(kept).group_by("k").aggregate([("s", "max")])
         return cls(newest.column("k").combine_chunks(), newest.column("s_max").to_numpy())
 
-    def deleted(self, batches: Iterable[pa.RecordBatch]) -> BitMap64:
-        """The positions, of rows with the columns k, n and p, that a delete newer than their file names."""
-        found = BitMap64()
+    def deleted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Of rows with the columns k, n, f and p: f and p of those that a delete newer than their file names, in the
+        order in which they come."""
         for chunk in _chunks(batches):
             places = pc.index_in(chunk.column("k"), value_set=self.keys)
-            rows = chunk.append_column("i", places).filter(pc.is_valid(places))
-            if rows.num_rows:
-                is_newer = self.sequences[rows.column("i").to_numpy()] > rows.column("n").to_numpy()
-                found |= to_bitmap(rows.column("p").to_numpy()[is_newer])
-        return found
+            rows = chunk.select(["n", "f", "p"]).append_column("i", places).filter(pc.is_valid(places))
+            is_newer = self.sequences[rows.column("i").to_numpy()] > rows.column("n").to_numpy()
+            yield from rows.select(["f", "p"]).filter(pa.array(is_newer)).to_batches()
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
