@@ -1,6 +1,7 @@
 """`_frazil.consistent_epochs`: moments of a source at which all tables of a pipeline agree.
 
     record(R, {orders: s8, items: s5})  --> one row a table, in one commit
+        `-- now and then                --> the newest moments in one file, instead of all there were
     recorded(job)                       --> newest first: R, and the snapshot of every table that shows it
 
 A reader joins tables at one R by taking the snapshot that stands beside each. Nothing is decided from it: the ledgers
@@ -9,22 +10,30 @@ of the tables prove everything, and a lost row is made good by the next R.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from pyspark.sql import functions as F
 
 from frazil.clock import Clock
+from frazil.errors import FrazilError
 from frazil.lake.catalogs import Catalog
+from frazil.lake.failures import JAVA_ERRORS
 from frazil.lake.system_tables import SystemTable, system_shape
 from frazil.model.columns import LONG, STRING, TIMESTAMPTZ
 from frazil.model.commit import Accepted
 from frazil.model.epoch import ConsistentEpoch
+from frazil.model.ledger import TableHead
 from frazil.model.names import JobId, TableName
 from frazil.model.position import Position
 
 NAME = "consistent_epochs"
+KEPT = 1000
+"""Moments of a pipeline. Of each table fewer snapshots stay by default, and a moment is of no use without them."""
+TIDY_EVERY = 100
 _ATTEMPTS = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHAPE = system_shape(
@@ -38,15 +47,22 @@ _SHAPE = system_shape(
     },
     key=("pipeline", "resolved", "table"),
 )
+_log = logging.getLogger("frazil.catalog")
+_TIMES = [column.name for column in _SHAPE.columns if column.type == TIMESTAMPTZ]
 
 
 class ConsistentEpochs:
     """The table of one catalog."""
 
-    def __init__(self, catalog: Catalog, clock: Clock) -> None:
+    def __init__(self, catalog: Catalog, clock: Clock, *, kept: int = KEPT, tidy_every: int = TIDY_EVERY) -> None:
+        """So many moments of a pipeline stay; that is seen to with every so many records."""
         self._catalog = catalog
         self._clock = clock
-        self._table = SystemTable(catalog, NAME, _SHAPE, clock)
+        self._kept = kept
+        self._tidy_every = tidy_every
+        # The first record finds what other processes left.
+        self._untidy = tidy_every
+        self._table = SystemTable(catalog, NAME, _SHAPE, clock, partition_by="pipeline", short_history=True)
 
     def record(self, job: JobId, resolved: Position, snapshots: Mapping[TableName, int | None]) -> bool:
         """Whether it is recorded; False if others kept getting in the way. Raises CatalogUnavailable, CatalogRefused
@@ -63,27 +79,58 @@ class ConsistentEpochs:
             for table, snapshot_id in snapshots.items()
         ]
         summary = {"frazil.operation": "consistent", "frazil.pipeline": job.text, "frazil.consistent": resolved.text}
-        return any(
-            isinstance(self._table.append(self._table.head(), rows, summary), Accepted) for _ in range(_ATTEMPTS)
-        )
+        for _ in range(_ATTEMPTS):
+            head = self._table.head()
+            if isinstance(self._table.exchange(head, None, {job.text: rows}, summary), Accepted):
+                self._tidy(job, head)
+                return True
+        return False
 
-    def recorded(self, job: JobId, limit: int = 1000) -> Sequence[ConsistentEpoch]:
-        """The newest so many, newest first. A moment that was recorded twice is told once."""
+    def recorded(self, job: JobId) -> Sequence[ConsistentEpoch]:
+        """The newest ones, newest first. A moment that was recorded twice is told once."""
         if not self._table.exists():
             return ()
-        table = self._catalog.spark.table(f"{self._catalog.settings.name}.{self._table.name.sql}")
-        own = table.where(F.col("pipeline") == job.text)
-        order = (F.col("source_time").desc(), F.col("resolved").desc())
-        newest = own.select("source_time", "resolved").distinct().orderBy(*order).limit(limit)
-        rows = (
-            own.join(newest.select("resolved"), "resolved", "left_semi")
-            .orderBy(*order, F.col("recorded_at"))
-            .select("resolved", "table", "snapshot_id", F.col("recorded_at").cast("double"))
-            .collect()
-        )
         found: dict[str, ConsistentEpoch] = {}
-        for resolved, name, snapshot_id, seconds in rows:
-            at = _EPOCH + timedelta(seconds=seconds)
-            known = found.get(resolved) or ConsistentEpoch(resolved=resolved, snapshots={}, recorded_at=at)
-            found[resolved] = replace(known, snapshots={**known.snapshots, name: snapshot_id})
+        for row in self._newest(job):
+            known = found.get(row["resolved"]) or ConsistentEpoch(
+                resolved=row["resolved"], snapshots={}, recorded_at=row["recorded_at"]
+            )
+            snapshots = {**known.snapshots, row["table"]: row["snapshot_id"]}
+            found[row["resolved"]] = replace(known, snapshots=snapshots)
         return list(found.values())
+
+    def _tidy(self, job: JobId, before: TableHead) -> None:
+        """`before` is the head that was recorded on. If others get in the way, or it fails, the next time will do."""
+        self._untidy += 1
+        files = int(before.ancestry[0].summary.get("total-data-files", 0)) if before.ancestry else 0
+        if min(files, self._untidy) >= self._tidy_every:
+            self._untidy = 0
+            try:
+                self._keep_newest(job)
+            except (FrazilError, *JAVA_ERRORS) as error:
+                _log.warning("the moments of pipeline %s were not tidied: %s", job, error)
+        self._table.tidy(self._tidy_every)
+
+    def _keep_newest(self, job: JobId) -> None:
+        head = self._table.head()
+        summary = {"frazil.operation": "tidy", "frazil.pipeline": job.text}
+        self._table.exchange(head, job.text, {job.text: self._newest(job, head.snapshot_id)}, summary)
+
+    def _newest(self, job: JobId, snapshot_id: int | None = None) -> list[dict[str, Any]]:
+        """The rows of the newest moments: as of now, or of a snapshot."""
+        version = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
+        name = f"`{self._catalog.settings.name}`.{self._table.name.sql}"
+        own = self._catalog.spark.sql(f"SELECT * FROM {name}{version}").where(F.col("pipeline") == job.text)
+        order = (F.col("source_time").desc(), F.col("resolved").desc())
+        newest = own.select("source_time", "resolved").distinct().orderBy(*order).limit(self._kept)
+        rows = own.join(newest.select("resolved"), "resolved", "left_semi").orderBy(*order, F.col("recorded_at"))
+        for name in _TIMES:
+            rows = rows.withColumn(name, F.unix_micros(name))
+        return [
+            {**row.asDict(), **{name: _moment(row[name]) for name in _TIMES}}
+            for row in rows.select(*(column.name for column in _SHAPE.columns)).collect()
+        ]
+
+
+def _moment(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from frazil.clock import SystemClock
 from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog, settle
 from frazil.lake.session import open_session
 from frazil.lake.tables import LoadedTable
@@ -24,7 +26,24 @@ from frazil.model.position import Hlc
 
 SHOP = JobId("shop")
 FENCE = Fence(1, UUID(int=1))
+NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 _ARROW = {LONG: pa.int64(), STRING: pa.string()}
+
+
+class MeddledClock(SystemClock):
+    """Stands still, and can do something at the moment when a file gets its name: after the head was read."""
+
+    def __init__(self) -> None:
+        self.before_writing: Callable[[], None] | None = None
+
+    def now(self) -> datetime:
+        return NOON
+
+    def new_uuid(self) -> UUID:
+        meanwhile, self.before_writing = self.before_writing, None
+        if meanwhile is not None:
+            meanwhile()
+        return super().new_uuid()
 
 
 def column(name: str, kind: Type = STRING, origin: str = "sql") -> Column:

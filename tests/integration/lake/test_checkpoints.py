@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
-from uuid import UUID
 
 import pytest
+from lake_builders import NOON, MeddledClock
 from pyiceberg.catalog.sql import SqlCatalog
-from pyspark.sql import SparkSession
 from servers.faulty_proxy import Fault, FaultyProxy
 
-from frazil.clock import SystemClock
-from frazil.lake.catalogs import Catalog, CatalogSettings, open_catalog
+from frazil.lake.catalogs import Catalog
 from frazil.lake.checkpoints import Checkpoints
-from frazil.lake.session import open_session
 from frazil.lake.tables import Tables
 from frazil.model.checkpoint import Checkpoint
 from frazil.model.names import JobId, TableName
@@ -28,31 +23,6 @@ pytestmark = pytest.mark.spark
 
 SHOP, BANK = JobId("shop"), JobId("bank")
 TABLE = TableName(("_frazil",), "checkpoints")
-NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
-
-
-class Clock(SystemClock):
-    """Stands still, and can do something at the moment when a file gets its name: after the head was read."""
-
-    def __init__(self) -> None:
-        self.before_writing: Callable[[], None] | None = None
-
-    def now(self) -> datetime:
-        return NOON
-
-    def new_uuid(self) -> UUID:
-        meanwhile, self.before_writing = self.before_writing, None
-        if meanwhile is not None:
-            meanwhile()
-        return super().new_uuid()
-
-
-@pytest.fixture
-def own(spark: SparkSession, tmp_path: Path, namespace: str) -> Catalog:
-    """A catalog that no other test writes checkpoints to."""
-    settings = CatalogSettings(name=f"checkpoints_{namespace}", warehouse=str(tmp_path / "warehouse"))
-    open_session("frazil-tests", [settings], active=spark)
-    return open_catalog(spark, settings)
 
 
 def row(sync_id: str = "shop.orders", documents: int = 0, **more: object) -> Checkpoint:
@@ -67,11 +37,11 @@ def data_files(catalog: Catalog) -> list[str]:
 
 
 def counts(catalog: Catalog, job: JobId) -> dict[str, int]:
-    return {row.sync_id: row.documents_processed for row in Checkpoints(catalog, Clock()).recorded(job)}
+    return {row.sync_id: row.documents_processed for row in Checkpoints(catalog, MeddledClock()).recorded(job)}
 
 
 def test_a_checkpoint_is_replaced_and_its_old_file_is_no_longer_part_of_the_table(own: Catalog) -> None:
-    checkpoints = Checkpoints(own, Clock())
+    checkpoints = Checkpoints(own, MeddledClock())
     for documents in range(4):
         assert checkpoints.record(SHOP, [row("shop.orders", documents), row("shop.items", documents * 10)])
         assert len(data_files(own)) == 1
@@ -79,7 +49,7 @@ def test_a_checkpoint_is_replaced_and_its_old_file_is_no_longer_part_of_the_tabl
 
 
 def test_a_table_that_left_the_pipeline_leaves_its_checkpoints_too(own: Catalog) -> None:
-    checkpoints = Checkpoints(own, Clock())
+    checkpoints = Checkpoints(own, MeddledClock())
     assert checkpoints.record(SHOP, [row("shop.orders"), row("shop.items")])
     assert checkpoints.record(SHOP, [row("shop.items", 1)])
     assert counts(own, SHOP) == {"shop.items": 1}
@@ -89,7 +59,7 @@ def test_a_table_that_left_the_pipeline_leaves_its_checkpoints_too(own: Catalog)
 
 
 def test_two_pipelines_stand_beside_each_other(own: Catalog) -> None:
-    checkpoints = Checkpoints(own, Clock())
+    checkpoints = Checkpoints(own, MeddledClock())
     assert checkpoints.record(SHOP, [row("shop.orders", 1)])
     assert checkpoints.record(BANK, [row("bank.accounts", 5)])
     assert checkpoints.record(SHOP, [row("shop.orders", 2)])
@@ -110,8 +80,8 @@ def test_every_column_reads_back_in_spark_and_in_pyiceberg(own: Catalog, tmp_pat
         resolved=ClusterTime.of(1_700_000_000, 3),
     )
     sparse = row("shop.items", state=TableState.INITIALIZING, source_collection="items", resolved=Hlc(7, 1))
-    assert Checkpoints(own, Clock()).record(SHOP, [whole, sparse])
-    found = {one.sync_id: one for one in Checkpoints(own, Clock()).recorded(SHOP)}
+    assert Checkpoints(own, MeddledClock()).record(SHOP, [whole, sparse])
+    found = {one.sync_id: one for one in Checkpoints(own, MeddledClock()).recorded(SHOP)}
     for given in (whole, sparse):
         read = found[given.sync_id]
         assert read.updated_at == NOON
@@ -138,8 +108,8 @@ def test_every_column_reads_back_in_spark_and_in_pyiceberg(own: Catalog, tmp_pat
 
 def test_of_two_that_record_at_once_the_second_looks_again_and_neither_is_lost(own: Catalog) -> None:
     """The other pipeline's commit lands between our look at the table and ours."""
-    clock = Clock()
-    checkpoints, other = Checkpoints(own, clock), Checkpoints(own, Clock())
+    clock = MeddledClock()
+    checkpoints, other = Checkpoints(own, clock), Checkpoints(own, MeddledClock())
     assert checkpoints.record(SHOP, [row("shop.orders", 1)])
     clock.before_writing = lambda: assert_recorded(other, BANK, row("bank.accounts", 5))
     assert checkpoints.record(SHOP, [row("shop.orders", 2)])
@@ -151,7 +121,7 @@ def assert_recorded(checkpoints: Checkpoints, job: JobId, *rows: Checkpoint) -> 
 
 
 def test_one_who_is_always_overtaken_gives_up_without_an_error(own: Catalog, caplog: pytest.LogCaptureFixture) -> None:
-    clock, other = Clock(), Checkpoints(own, Clock())
+    clock, other = MeddledClock(), Checkpoints(own, MeddledClock())
 
     def overtake() -> None:
         assert_recorded(other, BANK, row("bank.accounts"))
@@ -166,10 +136,10 @@ def test_one_who_is_always_overtaken_gives_up_without_an_error(own: Catalog, cap
 
 def test_many_pipelines_that_record_at_once_keep_one_file_each(own: Catalog) -> None:
     jobs = [JobId(f"job{number}") for number in range(3)]
-    assert Checkpoints(own, Clock()).record(JobId("first"), [row("a.b")])
+    assert Checkpoints(own, MeddledClock()).record(JobId("first"), [row("a.b")])
 
     def keep_recording(job: JobId) -> None:
-        checkpoints, done = Checkpoints(own, Clock()), 0
+        checkpoints, done = Checkpoints(own, MeddledClock()), 0
         while done < 5:
             done += checkpoints.record(job, [row(f"{job}.t", done)])
 
@@ -180,7 +150,7 @@ def test_many_pipelines_that_record_at_once_keep_one_file_each(own: Catalog) -> 
 
 
 def test_a_lost_table_is_made_again(own: Catalog) -> None:
-    checkpoints = Checkpoints(own, Clock())
+    checkpoints = Checkpoints(own, MeddledClock())
     assert checkpoints.recorded(SHOP) == []
     assert checkpoints.record(SHOP, [row("shop.orders", 1)])
     assert Tables(own).drop(TABLE)
@@ -191,7 +161,7 @@ def test_a_lost_table_is_made_again(own: Catalog) -> None:
 
 def test_old_snapshots_go_with_the_files_that_only_they_had(own: Catalog, tmp_path: Path) -> None:
     """One snapshot an epoch, for years."""
-    checkpoints = Checkpoints(own, Clock(), tidy_every=5)
+    checkpoints = Checkpoints(own, MeddledClock(), tidy_every=5)
     assert checkpoints.record(SHOP, [row("shop.orders")])
     name = f"{own.settings.name}.{TABLE.sql}"
     bounds = "'history.expire.max-snapshot-age-ms'='1', 'history.expire.min-snapshots-to-keep'='2'"
@@ -207,7 +177,7 @@ def test_old_snapshots_go_with_the_files_that_only_they_had(own: Catalog, tmp_pa
 
 def test_a_table_twice_in_one_record_is_refused(own: Catalog) -> None:
     with pytest.raises(ValueError, match=r"shop\.orders"):
-        Checkpoints(own, Clock()).record(SHOP, [row("shop.orders", 1), row("shop.orders", 2)])
+        Checkpoints(own, MeddledClock()).record(SHOP, [row("shop.orders", 1), row("shop.orders", 2)])
 
 
 @pytest.mark.servers
@@ -216,7 +186,7 @@ def test_a_record_whose_answer_is_lost_is_made_again_and_stands_once(
     behind_proxy: Catalog, proxy: FaultyProxy, namespace: str, fault: Fault
 ) -> None:
     """H6: it had landed, and nobody was told."""
-    job, checkpoints = JobId(f"lost_{namespace}"), Checkpoints(behind_proxy, Clock())
+    job, checkpoints = JobId(f"lost_{namespace}"), Checkpoints(behind_proxy, MeddledClock())
     assert checkpoints.record(job, [row("shop.orders", 1)])
     sent = proxy.commits
     proxy.fail_next(fault)
@@ -233,7 +203,7 @@ def test_a_record_whose_answer_is_lost_is_made_again_and_stands_once(
 def test_a_catalog_that_says_no_is_logged_with_what_to_do(
     behind_proxy: Catalog, proxy: FaultyProxy, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job, checkpoints = JobId(f"no_{namespace}"), Checkpoints(behind_proxy, Clock())
+    job, checkpoints = JobId(f"no_{namespace}"), Checkpoints(behind_proxy, MeddledClock())
     assert checkpoints.record(job, [row("shop.orders", 1)])
     proxy.fail_next(Fault.REFUSE)
     with caplog.at_level(logging.WARNING, "frazil.checkpoints"):
@@ -246,7 +216,7 @@ def test_a_catalog_that_says_no_is_logged_with_what_to_do(
 def test_a_catalog_that_is_away_costs_a_line_in_the_log_and_nothing_else(
     behind_proxy: Catalog, proxy: FaultyProxy, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job, checkpoints = JobId(f"away_{namespace}"), Checkpoints(behind_proxy, Clock())
+    job, checkpoints = JobId(f"away_{namespace}"), Checkpoints(behind_proxy, MeddledClock())
     assert checkpoints.record(job, [row("shop.orders", 1)])
     proxy.away = True
     with caplog.at_level(logging.WARNING, "frazil.checkpoints"):

@@ -1,0 +1,88 @@
+"""`_frazil.consistent_epochs`: every moment is recorded, only the newest stay, and the table never piles up."""
+
+from __future__ import annotations
+
+import pytest
+from lake_builders import MeddledClock
+
+from frazil.errors import StorageUnavailable
+from frazil.lake.catalogs import Catalog
+from frazil.lake.consistent import ConsistentEpochs
+from frazil.model.names import JobId, TableName
+from frazil.model.position import Hlc
+
+pytestmark = pytest.mark.spark
+
+SHOP, BANK = JobId("shop"), JobId("bank")
+ORDERS, ITEMS = TableName(("shop",), "orders"), TableName(("shop",), "items")
+SECOND = 1_000_000_000
+
+
+def record(epochs: ConsistentEpochs, job: JobId, *numbers: int) -> None:
+    for number in numbers:
+        assert epochs.record(job, Hlc(number * SECOND), {ORDERS: number, ITEMS: None})
+
+
+def told(epochs: ConsistentEpochs, job: JobId) -> list[int]:
+    """The moments, newest first."""
+    found = epochs.recorded(job)
+    for epoch in found:
+        assert epoch.snapshots == {"shop.orders": Hlc.parse(epoch.resolved).wall // SECOND, "shop.items": None}
+        assert epoch.recorded_at is not None
+    return [Hlc.parse(epoch.resolved).wall // SECOND for epoch in found]
+
+
+def files(catalog: Catalog) -> int:
+    return catalog.spark.table(f"{catalog.settings.name}._frazil.consistent_epochs.files").count()
+
+
+def test_the_newest_moments_stay_and_lie_in_few_files(own: Catalog) -> None:
+    epochs = ConsistentEpochs(own, MeddledClock(), kept=3, tidy_every=6)
+    record(epochs, BANK, 1, 2)
+    before = {epoch.resolved: epoch for epoch in epochs.recorded(BANK)}
+    most = 0
+    for number in range(1, 21):
+        record(epochs, SHOP, number)
+        most = max(most, files(own))
+    assert most <= 10
+    assert told(epochs, SHOP) == [20, 19, 18]
+    assert own.spark.table(f"{own.settings.name}._frazil.consistent_epochs").where("pipeline = 'shop'").count() < 20
+    assert {epoch.resolved: epoch for epoch in epochs.recorded(BANK)} == before
+
+
+def test_what_another_process_left_is_tidied_by_the_first_record(own: Catalog) -> None:
+    record(ConsistentEpochs(own, MeddledClock(), tidy_every=100), SHOP, *range(1, 7))
+    again = ConsistentEpochs(own, MeddledClock(), kept=2, tidy_every=5)
+    record(again, SHOP, 7)
+    assert files(own) == 1
+    assert told(again, SHOP) == [7, 6]
+    record(again, SHOP, 8)
+    assert files(own) == 2, "and not with every record"
+
+
+def test_a_moment_that_is_recorded_while_it_is_tidied_is_not_lost(own: Catalog) -> None:
+    clock, other = MeddledClock(), ConsistentEpochs(own, MeddledClock(), tidy_every=100)
+    epochs = ConsistentEpochs(own, clock, kept=10, tidy_every=3)
+    record(epochs, SHOP, 1, 2, 3)
+
+    def after_the_next_file() -> None:
+        clock.before_writing = lambda: record(other, SHOP, 5)
+
+    clock.before_writing = after_the_next_file
+    record(epochs, SHOP, 4)
+    assert told(epochs, SHOP) == [5, 4, 3, 2, 1]
+
+
+def test_a_record_stands_even_if_nobody_can_tidy_up_after_it(
+    own: Catalog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    epochs = ConsistentEpochs(own, MeddledClock(), tidy_every=1)
+    record(epochs, SHOP, 1)
+
+    def fails(*_: object) -> None:
+        raise StorageUnavailable("the disk is full")
+
+    monkeypatch.setattr(epochs, "_keep_newest", fails)
+    record(epochs, SHOP, 2)
+    assert "the disk is full" in caplog.text
+    assert told(epochs, SHOP) == [2, 1]
