@@ -169,6 +169,20 @@ def part_of(text: str) -> int:
     return sum(text.encode()) % 3
 
 
+def check_lineage(yard: Yard, settings: CompactSettings = EAGER) -> None:
+    """Rows of several epochs keep their ids, and the numbers of their last changes, through two compactions."""
+    before = yard.lineage()
+    assert len({row_id for row_id, _ in before.values()}) == len(before)
+    assert len({number for _, number in before.values()}) > 1
+    yard.compact(settings=settings)
+    assert yard.lineage() == before
+    yard.epoch({1: "1@9", 50: "new"})
+    yard.run("UPDATE {table} SET name = 'x', part = 0 WHERE id = 5")
+    before = yard.lineage()
+    yard.compact()
+    assert yard.lineage() == before, "and keeps it when it is moved again"
+
+
 def evolve(catalog: Catalog, yard: Yard, version: int) -> str:
     """Gives the table columns of many kinds and two rows, then changes nearly all of them. Returns the SQL of a value
     for `place`, one of them."""

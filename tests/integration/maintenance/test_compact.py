@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from compact_builders import EAGER, InTheWay, Yard, evolve
+from compact_builders import EAGER, InTheWay, Yard, check_lineage, evolve
 from convert_builders import JOB
 
 from frazil.lake.catalogs import Catalog
@@ -70,17 +70,7 @@ def test_many_files_become_one_of_each_partition(make: MakeYard, version: int, p
 
 @pytest.mark.parametrize("partition", [(), ("part",)], ids=str)
 def test_a_row_keeps_its_id_and_the_number_of_its_last_change(make: MakeYard, partition: tuple[str, ...]) -> None:
-    yard = upserted(make(3, partition))
-    before = yard.lineage()
-    assert len({row_id for row_id, _ in before.values()}) == len(before)
-    assert len({number for _, number in before.values()}) > 1
-    yard.compact()
-    assert yard.lineage() == before
-    yard.epoch({1: "1@9", 50: "new"})
-    yard.run("UPDATE {table} SET name = 'x', part = 0 WHERE id = 5")
-    before = yard.lineage()
-    yard.compact()
-    assert yard.lineage() == before, "and keeps it when it is moved again"
+    check_lineage(upserted(make(3, partition)))
 
 
 @pytest.mark.parametrize(("version", "partition"), LAYOUTS, ids=str)

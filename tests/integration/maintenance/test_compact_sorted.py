@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from compact_builders import EAGER, InTheWay, Yard, evolve
+from compact_builders import EAGER, InTheWay, Yard, check_lineage, evolve
 from retention_builders import Clock
 
 from frazil.errors import BadInput
@@ -133,16 +133,7 @@ def test_files_of_a_table_with_a_sort_order_are_sorted(
 
 @pytest.mark.parametrize("partition", [(), ("part",)], ids=str)
 def test_a_row_keeps_its_id_and_the_number_of_its_last_change(make: MakeYard, partition: tuple[str, ...]) -> None:
-    yard = upserted(make(3, partition))
-    before = yard.lineage()
-    assert len({number for _, number in before.values()}) > 1
-    yard.compact(settings=NARROW)
-    assert yard.lineage() == before
-    yard.epoch({1: "1@9", 50: "new"})
-    yard.run("UPDATE {table} SET name = 'x', part = 0 WHERE id = 5")
-    before = yard.lineage()
-    yard.compact()
-    assert yard.lineage() == before, "and keeps it when it is moved again"
+    check_lineage(upserted(make(3, partition)), NARROW)
 
 
 @pytest.mark.parametrize(("version", "partition"), LAYOUTS, ids=str)

@@ -69,6 +69,7 @@ def test_a_table_to_which_little_came_is_left_alone() -> None:
     ],
 )
 def test_what_has_grown_since_the_last_look_makes_a_table_due_for_rewrites(activity: Activity, why: str) -> None:
+    """H40: deletes for each data file, too."""
     assert due(activity, SETTINGS) == Due(why, REWRITE)
 
 
