@@ -41,7 +41,8 @@ class _Mark:
     at: float
     looked_at: float
     cleaned_at: float
-    took: float = 0.0
+    convert_took: float = 0.0
+    look_took: float = 0.0
     epochs: int = 0
     converted: int = 0
     added: Added = field(default_factory=Added)
@@ -106,8 +107,9 @@ class Autovacuum:
             lag=table.lag(self._clock.now()),
             idle=self._idle(table),
             seconds=now - mark.at,
-            took=mark.took,
+            convert_took=mark.convert_took,
             looked=now - mark.looked_at,
+            look_took=mark.look_took,
             cleaned=now - mark.cleaned_at,
             commits=table.epochs - mark.epochs,
             unconverted=table.epochs - mark.converted,
@@ -155,12 +157,14 @@ class Autovacuum:
         steps, is_whole = self._perform([table.target], order, may_go_on, lambda: table.turn)
         self._show(table)
         now = self._clock.monotonic()
-        mark = replace(before, at=now, took=now - began, converted=epochs)
+        mark = replace(before, at=now, convert_took=now - began, converted=epochs)
         if what.actions != CONVERT:
             left = [step for step in steps if not step.done or step.counts.get("waiting")]
             mark = replace(
                 mark,
+                convert_took=sum(step.seconds for step in steps if step.action in CONVERT),
                 looked_at=now,
+                look_took=now - began,
                 epochs=epochs,
                 added=added,
                 holdings=table.holdings or Holdings(),

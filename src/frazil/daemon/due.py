@@ -25,7 +25,8 @@ CONVERT = ("convert",)
 REWRITE = (*CONVERT, "compact", "manifests")
 EVERYTHING = (*REWRITE, "expire", "sweep", "delete")
 PAUSE = 3.0
-"""So many times as long as its last maintenance took, a table is left alone: at most a quarter of the time."""
+"""So many times as long as its last maintenance took, a table is left alone: at most a quarter of the time. Conversions
+have another quarter: while they wait for a compaction's pause, readers pay for it, and the next one takes longer."""
 NEAT_MANIFESTS = 1
 _SMALL_RATIO = CompactSettings().small_ratio
 
@@ -34,18 +35,19 @@ _SMALL_RATIO = CompactSettings().small_ratio
 class Activity:
     """What is known of a table without asking anybody.
 
-    `idle` are seconds since its last commit. `seconds` since anything was done to it, which took `took`; `looked` since
-    its files were looked at, `cleaned` since its snapshots were, all of them since the daemon began if never. Commits,
-    what was `added` and `before` count from the last look at its files, `unconverted` commits from the last conversion.
-    `finished` if that look was to the end and left nothing.
+    `idle` are seconds since its last commit. `seconds` since anything was done to it, of which converting took
+    `convert_took`; `looked` since its files were looked at, which took `look_took`; `cleaned` since its snapshots were;
+    all of them since the daemon began if never. Commits, what was `added` and `before` count from the last look at its
+    files, `unconverted` commits from the last conversion. `finished` if that look was to the end and left nothing.
     """
 
     state: TableState = TableState.STEADY_STATE
     lag: float | None = None
     idle: float = 0.0
     seconds: float = 0.0
-    took: float = 0.0
+    convert_took: float = 0.0
     looked: float = 0.0
+    look_took: float = 0.0
     cleaned: float = 0.0
     commits: int = 0
     unconverted: int = 0
@@ -69,17 +71,16 @@ def due(activity: Activity, settings: MaintenanceConfig) -> Due | None:
     """What should be done now, and why; None if nothing."""
     if activity.state is not TableState.STEADY_STATE or is_behind(activity.lag, activity.idle, settings):
         return None
-    if activity.seconds < PAUSE * activity.took:
-        return None
     rests = activity.idle >= settings.naptime
-    if activity.looked >= settings.naptime:
+    if activity.looked >= max(settings.naptime, PAUSE * activity.look_took):
         if (reason := next(_uncleaned(activity, settings), None)) is not None:
             return Due(reason, EVERYTHING, finish=rests)
         if rests and not is_finished(activity):
             return Due("the stream rests", REWRITE, finish=True)
         if (reason := next(_grown(activity, settings), None)) is not None:
             return Due(reason, REWRITE)
-    if activity.holdings.equality_deletes and activity.unconverted >= settings.convert.after_commits:
+    has_many = activity.holdings.equality_deletes > 0 and activity.unconverted >= settings.convert.after_commits
+    if has_many and activity.seconds >= PAUSE * activity.convert_took:
         return Due(f"equality deletes of {activity.unconverted} commits", CONVERT)
     return None
 

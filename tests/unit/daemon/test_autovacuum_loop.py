@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from threading import Event
 from typing import Any
 from uuid import UUID
@@ -143,6 +144,7 @@ def played(
 
 
 REWRITE = ("convert", "compact", "manifests")
+EQUALITY_DELETES = {"total-data-files": "3", "total-delete-files": "2", "total-equality-deletes": "7"}
 
 
 def test_a_busy_table_is_looked_at_every_nap_and_finished_when_it_rests() -> None:
@@ -180,6 +182,16 @@ def test_what_took_long_is_not_repeated_soon() -> None:
     made, _, _ = played("c" * 80, took=20.0)
     starts = [at for at, _, _ in made.orders]
     assert starts == [10.0, 90.0], "a table has three quarters of the time for itself"
+
+
+def test_conversions_go_on_while_a_long_look_is_not_repeated() -> None:
+    made, _, _ = played(
+        "e" * 80, {"convert": {"after_commits": 4}}, took=8.0, steps=[step("convert")], summary=EQUALITY_DELETES
+    )
+    looks = [at for at, actions, _ in made.orders if actions == REWRITE]
+    conversions = [at for at, actions, _ in made.orders if actions == ("convert",)]
+    assert all(later - at >= 8.0 + 3 * 8.0 for at, later in pairwise(looks))
+    assert any(0 < at - look < 8.0 + 3 * 8.0 for at in conversions for look in looks)
 
 
 def test_what_could_not_be_done_is_told_and_tried_again() -> None:

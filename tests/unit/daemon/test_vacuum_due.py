@@ -129,8 +129,14 @@ def test_between_two_looks_lies_a_naptime() -> None:
 
 
 def test_a_table_is_left_alone_for_a_multiple_of_what_its_maintenance_took() -> None:
-    assert due(busy(commits=999, took=40.0, seconds=PAUSE * 40.0 - 1), SETTINGS) is None
-    assert due(busy(commits=999, took=40.0, seconds=PAUSE * 40.0), SETTINGS) is not None
+    assert due(busy(commits=999, look_took=40.0, looked=PAUSE * 40.0 - 1), SETTINGS) is None
+    assert due(busy(commits=999, look_took=40.0, looked=PAUSE * 40.0), SETTINGS) is not None
+
+
+def test_a_conversion_waits_for_a_multiple_of_what_the_last_one_took_and_for_nothing_else() -> None:
+    activity = busy(holdings=replace(HELD, equality_deletes=7), unconverted=9, look_took=99.0, convert_took=5.0)
+    assert due(replace(activity, seconds=PAUSE * 5.0 - 1), SETTINGS) is None
+    assert due(replace(activity, seconds=PAUSE * 5.0), SETTINGS) == Due("equality deletes of 9 commits", CONVERT)
 
 
 @pytest.mark.parametrize("state", [state for state in TableState if state is not TableState.STEADY_STATE])
@@ -155,8 +161,9 @@ _ACTIVITIES = st.builds(
     lag=st.none() | st.floats(0, 1000),
     idle=st.floats(0, 1000),
     seconds=st.floats(0, 10_000),
-    took=st.floats(0, 100),
+    convert_took=st.floats(0, 100),
     looked=st.floats(0, 10_000),
+    look_took=st.floats(0, 100),
     cleaned=st.floats(0, 10_000),
     commits=_COUNTS,
     unconverted=_COUNTS,
@@ -184,9 +191,11 @@ def test_whatever_is_due_says_why_and_respects_the_bounds(activity: Activity) ->
     if found is None:
         return
     assert found.reason
-    assert activity.seconds >= PAUSE * activity.took
+    if found.actions == CONVERT:
+        assert activity.seconds >= PAUSE * activity.convert_took
+    else:
+        assert activity.looked >= max(SETTINGS.naptime, PAUSE * activity.look_took)
     assert found.finish <= (activity.idle >= SETTINGS.naptime), "to the end only if the stream rests"
-    assert found.actions == CONVERT or activity.looked >= SETTINGS.naptime
     assert activity.lag is None or activity.lag <= SETTINGS.max_lag or activity.idle > SETTINGS.max_lag
 
 
