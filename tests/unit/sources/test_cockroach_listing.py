@@ -234,6 +234,10 @@ def test_a_window_that_is_asked_for_and_then_shortened_leaves_the_rest_resolved(
     assert source.poll() == (at(35),)
     assert taken(at(35)) == [(at(30), False)]
     assert source.poll() == ()
+    # What was handed out last was never written: somebody begins anew.
+    source.open(frontiers)
+    assert source.poll() == (at(35),)
+    assert taken(at(35)) == [(at(30), False)]
 
 
 def test_a_file_that_is_still_being_copied_is_not_there_yet() -> None:

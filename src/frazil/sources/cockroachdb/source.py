@@ -133,6 +133,7 @@ class CloudFeed:
     def open(self, frontiers: Mapping[str, Frontier | None]) -> None:
         """Raises SourceLost if a frontier's resolved file, or a file still to be read from, is gone."""
         self._is_open = True
+        self._handed_out_to = self._read_to = ""
         known = {table: frontier for table, frontier in frontiers.items() if frontier is not None}
         started = all(frontier is not None for frontier in frontiers.values()) and bool(frontiers)
         positions = sorted({frontier.position for frontier in known.values()}, key=lambda p: p.order)
