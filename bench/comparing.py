@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from bench.peers import create_empty
 
-ROUNDS = 9
+ROUNDS = 25
 SLOW_SECONDS = 10.0
 Answer = tuple[int, Decimal | None]
 Ask = Callable[[str], Answer]

@@ -54,7 +54,7 @@ FULL = Sizes(
     mongo_changes=500_000,
     upkeep_epochs=100,
     upkeep_naptime="60s",
-    upkeep_rounds=9,
+    upkeep_rounds=25,
 )
 QUICK = Sizes(
     changes=5_000,
