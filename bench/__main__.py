@@ -19,6 +19,7 @@ from pathlib import Path
 
 from bench.commits import commits
 from bench.epochs import epochs
+from bench.flink import flink
 from bench.memory import memory
 from bench.mongo import mongo
 from bench.reads import reads
@@ -40,6 +41,7 @@ IN_SESSION: dict[str, Callable[[Bench], list[Measured]]] = {
     "epochs": epochs,
     "reads": reads,
     "upkeep": upkeep,
+    "flink": flink,
     "catch-up": catch_up,
     "first-load": first_load,
     "s3": to_s3,
@@ -48,13 +50,15 @@ IN_SESSION: dict[str, Callable[[Bench], list[Measured]]] = {
 }
 ALONE = "memory"
 SECTIONS = (*IN_SESSION, ALONE)
+IF_NAMED = ("flink",)
+"""Of the sections, those that a test of the benchmark runs only if it is told to."""
 
 
 def main() -> int:
     arguments = _arguments()
     sizes: Sizes = TINY if arguments.tiny else QUICK if arguments.quick else FULL
-    wanted = arguments.only or SECTIONS
     is_real = sizes is FULL
+    wanted = arguments.only or [name for name in SECTIONS if is_real or name not in IF_NAMED]
     results, page = arguments.results or (RESULTS if is_real else None), arguments.page or (PAGE if is_real else None)
     known = read_results(results) if results is not None and arguments.only else []
     work = Path(tempfile.mkdtemp(prefix="frazil-bench-", dir=arguments.work))

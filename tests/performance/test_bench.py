@@ -79,6 +79,16 @@ def test_the_benchmark_reports_every_row_in_the_agreed_form(tmp_path: Path) -> N
     assert all(f"| {name} |" in shown for name in names)
 
 
+@pytest.mark.more_servers
+@pytest.mark.spark
+def test_flinks_table_is_measured_too(tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    command = [sys.executable, "-m", "bench", "--tiny", "--only", "flink", "--work", str(tmp_path)]
+    ran = subprocess.run([*command, "--results", str(results)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    assert all("Flink" in row["name"] and row["value"] > 0 for row in json.loads(results.read_text()))
+
+
 def test_a_page_keeps_what_is_written_by_hand(report: Any, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"head\n{report.BEGIN}\nold table\n{report.END}\nfoot\n")
