@@ -37,8 +37,7 @@ def memory(work: Path, sizes: Sizes, mode: str) -> list[Measured]:
     once, tenfold = (_peaks(work, mode, factor * sizes.memory_changes) for factor in (1, TIMES))
     label = f"peak memory of an epoch, Frazil {mode}"
     for peaks, changes in ((once, sizes.memory_changes), (tenfold, TIMES * sizes.memory_changes)):
-        parts = ", ".join(f"{part} {peaks[part]:.0f}" for part in _PARTS)
-        found.append(measured(f"{label}: {changes:,} changes ({parts})", peaks["all"], "MB"))
+        found += [measured(f"{label}: {changes:,} changes, {part}", peaks[part], "MB") for part in ("all", *_PARTS)]
     found.append(measured(f"{label}: {TIMES}x the epoch / 1x", tenfold["all"] / once["all"], "x", at_most=AT_MOST))
     return found
 
