@@ -17,7 +17,7 @@ import pytest
 from pyspark import SparkFiles, cloudpickle
 from pyspark.sql import SparkSession
 
-from frazil.errors import BadInput, CatalogRefused, DoesNotFit
+from frazil.errors import BadInput, CatalogRefused, DoesNotFit, SourceUnavailable
 from frazil.model import columns as c
 from frazil.model.arrow import TRAVEL
 from frazil.model.change import REPORT_EPOCH, TRAVEL_COLUMNS, Op
@@ -44,11 +44,15 @@ CUT = Cut(None, (R1.order, R2.order))
 
 @dataclass(frozen=True)
 class ListReader:
-    """A split's facts are its changes: [key, position, name or null] each. Fails where it is told to."""
+    """A split's facts are its changes: [key, position, name or null] each. Fails where it is told to, and does not
+    answer where it is told to."""
 
     fails_at: str = ""
+    silent_at: str = ""
 
     def read(self, split: Split, cut: Cut) -> Iterator[pa.RecordBatch]:
+        if split.name == self.silent_at:
+            raise SourceUnavailable(f"{split.name} does not answer", hint="wait", file=split.name)
         if split.name == self.fails_at:
             raise BadInput(f"{split.name}, line 3: no key", hint="mend the file", file=split.name, line=3)
         rows: list[tuple[Any, ...]] = []
@@ -246,13 +250,24 @@ def test_only_a_cluster_needs_the_shuffle(spark: SparkSession) -> None:
     assert [worker_job._is_one_machine(Session(master)) for master in (*one, *many)] == [True] * 3 + [False] * 3
 
 
-@pytest.mark.parametrize("reader", [ListReader(), ListReader("t0-s3")], ids=["written", "failed"])
+@every_road
+def test_a_source_that_does_not_answer_can_be_tried_again(spark: SparkSession, tmp_path: Path, road: str) -> None:
+    """H11: an error that passes must never look like one that ends the daemon."""
+    with pytest.raises(SourceUnavailable) as caught:
+        run(spark, job(tmp_path), [split(0, "s", [(1, 10, "x")])], road=road, reader=ListReader(silent_at="s"))
+    assert caught.value.facts == {"file": "s"}
+
+
+READERS = {"written": ListReader(), "refused": ListReader("t0-s3"), "silent": ListReader(silent_at="t0-s3")}
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 def test_what_readers_stowed_is_gone_when_the_job_is_over(
     spark: SparkSession, tmp_path: Path, reader: ListReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
     (tmp_path / "out").mkdir()
-    with suppress(BadInput):
+    with suppress(BadInput, SourceUnavailable):
         run(spark, job(tmp_path / "out", tables=2), mixed_splits(), reader=reader)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 

@@ -9,13 +9,19 @@ The files lie in one folder of the job, which the driver removes when the job is
 
 from __future__ import annotations
 
+import errno
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from frazil.errors import StorageUnavailable
 from frazil.workers.parcels import Parcel, read_body, write_body
-from frazil.workers.storage import storage_error
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +35,38 @@ class Stowed:
     size: int
 
 
+@contextmanager
+def parcel_folder(root: str) -> Iterator[str]:
+    """The folder of one job, in one of Spark's that goes with the session: a task that was started while the job was
+    being given up may still write here, and what it wrote then stays. Raises StorageUnavailable for a full disk."""
+    try:
+        folder = tempfile.mkdtemp(prefix="parcels-", dir=root)
+    except OSError as error:
+        raise _failure(error, root) from error
+    try:
+        yield folder
+    except OSError as error:
+        # What Spark writes beside it. Any other one is a connection that broke, which is not ours to explain.
+        if error.errno not in _FULL:
+            raise
+        raise _failure(error, folder) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def stow(parcels: Iterable[Parcel], path: str) -> Iterator[Stowed]:
     """Writes the parcels to a file that nobody else writes. Raises StorageUnavailable for a full disk."""
     try:
         file = pa.OSFile(path, "wb")
     except OSError as error:
-        raise storage_error(error, path) from error
+        raise _failure(error, path) from error
     with file:
         for parcel in parcels:
             start = file.tell()
             try:
                 write_body(parcel.rows, file)
             except OSError as error:
-                raise storage_error(error, path) from error
+                raise _failure(error, path) from error
             yield Stowed(parcel.shard, parcel.group, path, start, file.tell() - start)
 
 
@@ -53,5 +78,14 @@ def fetch(stowed: Sequence[Stowed]) -> Iterator[tuple[int, pa.RecordBatch]]:
                 file.seek(parcel.start)
                 body = file.read_buffer(parcel.size)
         except OSError as error:
-            raise storage_error(error, parcel.path) from error
+            raise _failure(error, parcel.path) from error
         yield parcel.group, read_body(body)
+
+
+def _failure(error: OSError, path: str) -> StorageUnavailable:
+    return StorageUnavailable(
+        f"changes on their way to the tasks that write them cannot be kept in {path}: {error.strerror or error}",
+        hint="Spark's local folder is full or gone: make room, or set spark.local.dir under spark.conf to another one.",
+        path=path,
+        errno=error.errno,
+    )

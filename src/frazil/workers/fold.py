@@ -96,11 +96,17 @@ def sort_travel(rows: pa.Table, *, newest: bool = False) -> pa.RecordBatch:
     """A whole table of TRAVEL rows in the order of SORT_COLUMNS. With `newest` versions that a fold without changelogs
     would drop may be missing already.
 
-    Strings order by their UTF-8 bytes here as in Spark, so both roads fold alike.
+    Strings order by their UTF-8 bytes here as in Spark, so both roads fold alike. Raises BadInput for rows that do not
+    fit into one batch: two gigabytes of payloads.
     """
     whole = rows.combine_chunks().to_batches()
     if not whole:
         return pa.RecordBatch.from_pylist([], schema=TRAVEL)
+    if len(whole) > 1:
+        raise BadInput(
+            f"{rows.num_rows:,} changes of {rows.nbytes >> 20:,} MB are too much to be sorted at once",
+            hint="They lie in few compressed bytes and look like a small epoch: lower limits.small_epoch_bytes.",
+        )
     batch = as_travel(whole[0])
     return batch.take(travel_order(batch, newest=newest))
 

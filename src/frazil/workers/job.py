@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import heapq
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -35,7 +34,7 @@ from frazil.model.ports import Cut, Decoder, Reader, Split
 from frazil.model.position import Position
 from frazil.model.write import WriteJob
 from frazil.workers.crossing import ArrowTask, carried, collected, guarded, packed
-from frazil.workers.depot import Stowed, fetch, stow
+from frazil.workers.depot import Stowed, fetch, parcel_folder, stow
 from frazil.workers.fold import sort_travel
 from frazil.workers.parcels import PARCEL_DDL, Groups, from_spark, pack, to_spark, unpack
 from frazil.workers.targets import is_log
@@ -96,8 +95,9 @@ def run_write_job(
         return write_changes(batches, job, decoder, shard, attempt, epochs=epochs, position_text=position_text)
 
     def read_and_write(numbers: Iterator[int]) -> Iterator[OutputRow]:
-        rows = sort_travel(pa.Table.from_batches(read(numbers), TRAVEL))
-        return _output_rows(write(iter([rows])))
+        # Read within the output, so that an error of reading is answered as one of writing is.
+        rows = (sort_travel(pa.Table.from_batches(read(whole), TRAVEL)) for whole in (numbers,))
+        return _output_rows(write(rows))
 
     if small:
         rows = collected(spark.sparkContext.parallelize([0], 1).mapPartitions(read_and_write).collect)
@@ -136,8 +136,7 @@ class _Stages:
 
 
 def _through_files(spark: SparkSession, stages: _Stages) -> list[OutputRow]:
-    # Spark's own folder, which goes with the session if the driver cannot remove this one.
-    with tempfile.TemporaryDirectory(prefix="parcels-", dir=SparkFiles.getRootDirectory()) as folder:
+    with parcel_folder(SparkFiles.getRootDirectory()) as folder:
 
         def read_and_stow(numbers: Iterator[int]) -> Iterator[Stowed]:
             bin_number, attempt = running_task()

@@ -150,3 +150,12 @@ def test_columns_fold_by_their_values_and_take_null_for_a_value() -> None:
     rows = pa.record_batch({"a": [1, 1, 2, 2, 2], "b": ["x", "x", None, None, "y"], "n": [1, 2, 3, 4, 5]})
     kept = [r for b in fold_columns(in_batches(rows, [1, 1, 1, 1]), ("a", "b")) for r in b.column("n").to_pylist()]
     assert kept == [2, 4, 5]
+
+
+@pytest.mark.slow
+def test_more_than_one_batch_holds_is_refused_and_never_cut_off() -> None:
+    """A column of two gigabytes does not fit into a batch; what lies in the next one must not vanish."""
+    large = travel([upsert(n, n, "x" * (1 << 20)) for n in range(1100)])
+    with pytest.raises(BadInput, match=r"2,200 changes of .* MB are too much") as caught:
+        sort_travel(pa.Table.from_batches([large, large]))
+    assert "small_epoch_bytes" in caught.value.hint

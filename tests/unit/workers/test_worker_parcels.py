@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -15,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worker_builders import delete, in_batches, report, row, travel, upsert
 
-from frazil.errors import BadInput, StorageUnavailable
+from frazil.errors import BadInput, SourceUnavailable, StorageUnavailable
 from frazil.model.arrow import TRAVEL
 from frazil.model.change import REPORT_EPOCH, SORT_COLUMNS, Op
 from frazil.workers import parcels
-from frazil.workers.depot import fetch, stow
+from frazil.workers.depot import fetch, parcel_folder, stow
 from frazil.workers.fold import fold_changes, sort_travel
 from frazil.workers.parcels import (
     GROUP_BYTES,
@@ -289,7 +291,7 @@ def test_hashes_depend_on_the_key_alone() -> None:
 
 
 def test_what_cannot_be_stowed_or_fetched_names_the_file(tmp_path: Path) -> None:
-    """H27: a full or vanished scratch disk is told as such, and what was asked for can be tried again."""
+    """A full or vanished scratch disk is told as such, and what was asked for can be tried again."""
     groups = Groups.by_weight({0: 1}, 1, 1)
     parcels = list(pack([travel([upsert(1, 1)])], groups))
     gone = f"{tmp_path}/nowhere/0"
@@ -301,3 +303,25 @@ def test_what_cannot_be_stowed_or_fetched_names_the_file(tmp_path: Path) -> None
     Path(place.path).unlink()
     with pytest.raises(StorageUnavailable, match=place.path):
         list(fetch([place]))
+
+
+def test_a_folder_of_parcels_goes_whatever_happens_and_never_hides_why_a_job_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H11: a task that still writes while its folder is removed must not turn an error that passes into another one."""
+    monkeypatch.setattr(os, "rmdir", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOTEMPTY, "not empty")))
+    with pytest.raises(SourceUnavailable), parcel_folder(str(tmp_path)):
+        raise SourceUnavailable("it does not answer")
+    monkeypatch.undo()
+    with parcel_folder(str(tmp_path)) as folder:
+        (Path(folder) / "0").write_bytes(b"rows")
+    assert not Path(folder).exists()
+
+
+def test_a_full_disk_under_a_folder_of_parcels_can_be_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(StorageUnavailable, match="nowhere"), parcel_folder(f"{tmp_path}/nowhere"):
+        pass
+    with pytest.raises(StorageUnavailable, match="parcels-"), parcel_folder(str(tmp_path)):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(ConnectionRefusedError), parcel_folder(str(tmp_path)):
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "the JVM is gone")
