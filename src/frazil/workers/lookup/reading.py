@@ -128,7 +128,9 @@ def read_rows(
         groups = np.searchsorted(starts, wanted, side="right") - 1
         parts = []
         for group in np.unique(groups):
-            read = file.read_row_group(int(group), columns=[name for name in names if name is not None])
+            # Of a table without columns nothing could be taken.
+            own = [name for name in names if name is not None] or [_any_column(path, file)]
+            read = file.read_row_group(int(group), columns=own)
             parts.append(_aligned_rows(read.take(wanted[groups == group] - starts[group]), names, fields, by_id))
         if not parts:
             empty = file.schema_arrow.empty_table()

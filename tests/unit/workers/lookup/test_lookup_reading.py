@@ -275,3 +275,9 @@ def test_a_value_that_does_not_fit_the_tables_type_is_an_error_and_not_a_null(pa
     write_parquet(path, [(numbered("id", pa.string(), 1), ["seven"])])
     with pytest.raises(UnreadableFile):
         read_rows(str(path), [0], [LONG_ID], {})
+
+
+def test_rows_of_a_file_without_any_of_the_columns_are_nulls(path: Path) -> None:
+    write_parquet(path, [(numbered("id", pa.int64(), 1), [1, 2, 3])])
+    rows = read_rows(str(path), [2, 0], [Field(7, "new", c.STRING)], {})
+    assert rows.to_pydict() == {"new": [None, None]}
