@@ -238,7 +238,11 @@ class PipelineConfig(Settings):
             "then tells the moments at which all tables agree."
         ),
     )
-    epoch_interval: Duration = Field(default=0.0, ge=0, description="The least time between two rounds of publishing.")
+    epoch_interval: Duration = Field(
+        default=0.0,
+        ge=0,
+        description="The least time between two rounds of publishing, once all that is resolved is published.",
+    )
     heartbeat: Duration = Field(
         default=600.0,
         ge=1,

@@ -251,7 +251,9 @@ class Cursor:
         self._steps += 1
         self._acknowledge()
         self._tell()
-        self._parts.clock.wait(self._config.epoch_interval, self._end)
+        if not any(is_before(self._after, position) for position in resolved):
+            # With a pause before what is resolved already, a stream that is behind would stay so.
+            self._parts.clock.wait(self._config.epoch_interval, self._end)
         return True
 
     def _look_at_loads(self) -> None:

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A piece of a source that one task reads by itself. `name` is unique in the pipeline and returns
-    in the reader's report; `facts` is the source's own JSON; `size` in bytes balances the tasks. `apart` if no other
-    split of the table has a key of its, and its changes of one key come together, in order."""
+    """A piece of a source that one task reads by itself. `name` is unique in the pipeline and returns in the reader's
+    report; `facts` is the source's own JSON; `size`, about the bytes of its rows once they are read, balances the tasks
+    and says how many there should be. `apart` if no other split of the table has a key of its, and its changes of one
+    key come together, in order."""
 
     table: int
     name: str

@@ -23,6 +23,8 @@ _DATA = re.compile(
     rf"{_PARTITION}(\d{{33}})-([0-9a-f]{{16}})-(\d+)-(\d+)-([0-9a-f]{{8,}})-(.+)-([0-9a-f]+)"
     r"\.(ndjson|csv|parquet)(\.gz|\.zst)?"
 )
+_UNPACKED = 10
+"""Times as large is what compression makes small, of changes as they are printed."""
 _HIDDEN = re.compile(r"\.(?!RESOLVED$)")
 _RESOLVED = re.compile(rf"({_PARTITION})([^/]*)\.RESOLVED")
 
@@ -51,6 +53,12 @@ class FeedFile:
     format: Format
     compression: Compression
     size: int = 0
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes its rows are once they are read: those of a compressed file are more than it has."""
+        packed = self.compression is not Compression.NONE or self.format is Format.PARQUET
+        return self.size * _UNPACKED if packed else self.size
 
     def __post_init__(self) -> None:
         if self.size < 0:

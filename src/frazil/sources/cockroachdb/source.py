@@ -169,7 +169,7 @@ class CloudFeed:
         if self._complete:
             facts = json.dumps({"complete_at": window.upper.text})
             return [
-                Split(number, file.path, facts, file.size)
+                Split(number, file.path, facts, file.weight)
                 for table, number in index.items()
                 for file in self._present.get(table, ())
             ]
@@ -189,7 +189,7 @@ class CloudFeed:
     def _split(self, number: int, file: FeedFile, is_carried: bool) -> Split:
         """A file that was read before is read for what lies beyond; what it drops was counted then."""
         again = is_carried or file.path < self._read_to
-        return Split(number, file.path, json.dumps({"again": True}) if again else "{}", file.size)
+        return Split(number, file.path, json.dumps({"again": True}) if again else "{}", file.weight)
 
     def notes(self, table: str, upper: Position, reports: Sequence[SplitReport]) -> str:
         """The table's files that sort before `upper.RESOLVED` and hold rows beyond it, as a JSON list."""
@@ -298,7 +298,7 @@ class CloudFeed:
             if self._table_of(file.topic) == table:
                 by_topic.setdefault(file.topic, []).append(file)
         newest = [file for own in by_topic.values() for file in own[-_PREVIEW_FILES:]]
-        splits = [Split(0, file.path, "{}", file.size) for file in newest]
+        splits = [Split(0, file.path, "{}", file.weight) for file in newest]
         if splits:
             return self.shapes(splits, {} if target is None else {table: target}, look=True).get(table)
         places = [configured(self._settings(table).pinned), self._asked(table)]
