@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from frazil.lake.tables import LoadedTable
-from frazil.model.columns import BadType, Field, Schema, StructOf, Type
+from frazil.model.columns import DOUBLE, FLOAT, BadType, Field, Primitive, Schema, StructOf, Type
 from frazil.model.compaction import RewrittenTable
 from frazil.model.conversion import ConvertedTable, KeyColumn
 from frazil.model.ordering import OrderField
@@ -110,3 +110,27 @@ def columns_ever(metadata: Mapping[str, Any]) -> dict[int, KeyColumn]:
             except (BadType, KeyError):
                 found.pop(json["id"], None)
     return found
+
+
+def float_places(metadata: Mapping[str, Any]) -> dict[int, dict[int, str]]:
+    """By partition spec, at which places its values are floating point numbers, and their format of `struct`."""
+    forms: dict[int, str] = {}
+    for column in columns_ever(metadata).values():
+        forms |= _float_forms(column.field)
+    found: dict[int, dict[int, str]] = {}
+    for spec in metadata["partition-specs"]:
+        places = {
+            place: forms[field["source-id"]]
+            for place, field in enumerate(spec["fields"])
+            if field["transform"] == "identity" and field.get("source-id") in forms
+        }
+        if places:
+            found[spec["spec-id"]] = places
+    return found
+
+
+def _float_forms(field: Field) -> dict[int, str]:
+    if isinstance(field.type, StructOf):
+        return {id_: form for inner in field.type.fields for id_, form in _float_forms(inner).items()}
+    form = {FLOAT: "<f", DOUBLE: "<d"}.get(field.type) if isinstance(field.type, Primitive) else None
+    return {} if form is None else {field.id: form}

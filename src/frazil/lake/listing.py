@@ -23,11 +23,14 @@ from typing import Any
 from frazil.model.commit import CommitPlan
 from frazil.model.files import FileClosed, Kind
 from frazil.model.live import LiveDelete, LiveFile, LiveFiles
+from frazil.model.partitions import exact_values
 
 FILE_PATH_ID = 2147483546
 """The column of a position delete file that names data files; equal bounds mean it names only one."""
 
 Entry = LiveFile | LiveDelete
+FloatPlaces = Mapping[int, Mapping[int, str]]
+"""By spec, see `exact_values`."""
 DeleteKey = tuple[str, int | None]
 
 
@@ -44,8 +47,12 @@ class Listing:
         return len(self.data) + len(self.deletes)
 
 
-def parse_entry(json: Mapping[str, Any], sequence_number: int) -> Entry:
-    """`json` is what iceberg-java's ContentFileParser writes."""
+def parse_entry(json: Mapping[str, Any], sequence_number: int, floats: FloatPlaces | None = None) -> Entry:
+    """`json` is what iceberg-java's ContentFileParser writes, which reads floats only as numbers."""
+    told = (floats or {}).get(json["spec-id"])
+    partition = exact_values(_listed(json.get("partition", ())), told)
+    if told:
+        json = {**json, "partition": list(partition)}
     common: dict[str, Any] = {
         "path": json["file-path"],
         "format": json["file-format"].lower(),
@@ -53,7 +60,7 @@ def parse_entry(json: Mapping[str, Any], sequence_number: int) -> Entry:
         "records": json["record-count"],
         "sequence_number": sequence_number,
         "spec_id": json["spec-id"],
-        "partition": _partition(json.get("partition", ())),
+        "partition": partition,
     }
     kind = Kind(json["content"].lower().replace("_", "-"))
     if kind is Kind.DATA:
@@ -191,8 +198,8 @@ def _key(delete: LiveDelete) -> DeleteKey:
     return delete.path, delete.offset
 
 
-def _partition(values: Any) -> tuple[Any, ...]:
-    return tuple(values.values()) if isinstance(values, Mapping) else tuple(values)
+def _listed(values: Any) -> Iterable[Any]:
+    return values.values() if isinstance(values, Mapping) else values
 
 
 def _bounds(json: Mapping[str, Any]) -> dict[int, tuple[bytes | None, bytes | None]]:
@@ -227,7 +234,7 @@ def _own_data(file: FileClosed, sequence_number: int, bounds_of: frozenset[int])
         records=file.records,
         sequence_number=sequence_number,
         spec_id=file.spec_id,
-        partition=tuple(file.partition),
+        partition=exact_values(file.partition),
         bounds=bounds,
         sort_order_id=file.sort_order_id,
     )

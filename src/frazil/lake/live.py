@@ -23,6 +23,7 @@ from typing import Any
 
 from frazil.lake.catalogs import Catalog, catalog_error
 from frazil.lake.failures import JAVA_ERRORS
+from frazil.lake.fields import float_places
 from frazil.lake.handles import Handles, lines, made_once
 from frazil.lake.heads import Base
 from frazil.lake.listing import FILE_PATH_ID, Entry, Listing, advanced, applied, changed, parse_entry, reapplied
@@ -142,7 +143,7 @@ class _Manifests:
 
     def read(self, wanted: frozenset[str], bounds_of: tuple[int, ...]) -> list[Entry]:
         """The live entries of these manifests. Equality deletes know whether they apply everywhere."""
-        specs = self._base.metadata.specsById()
+        specs, floats = self._base.metadata.specsById(), float_places(self._base.document)
         found: list[Entry] = []
         for kind, java in self._java.items():
             paths = self._paths[kind]
@@ -151,7 +152,7 @@ class _Manifests:
                 columns = (FILE_PATH_ID,) if kind is not Kind.DATA else bounds_of
                 for line in self._entries(kind, chosen, specs, columns):
                     sequence, brace, rest = line.partition("{")
-                    found.append(parse_entry(json.loads(brace + rest), int(sequence)))
+                    found.append(parse_entry(json.loads(brace + rest), int(sequence), floats))
         return found
 
     def unpartitioned(self, spec_ids: Iterable[int]) -> frozenset[int]:

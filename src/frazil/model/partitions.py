@@ -3,13 +3,15 @@
     "day(created_at)", "bucket(16, id)"  --parse_partition--> Transform text and column name
     PartitionSpec 1:  1000 created_at_day = day(field 4), 1001 id_bucket_16 = bucket[16](field 1)
 
-The transforms themselves compute on Arrow, in `workers.transforms`.
+The transforms themselves compute on Arrow, in `workers.transforms`. Values of partitions are in Iceberg's JSON form of
+single values; `exact_values` makes them comparable.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,3 +159,30 @@ def result_type(transform: Transform, source: Type) -> Type:
             return DATE
         case _:
             return INT
+
+
+class PartitionFloat(float):
+    """A floating point number as a partition value: told from others by its bits, so that every NaN is one value, and
+    0.0 and -0.0 are two. In JSON it is what any float is."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and float.__repr__(self) == float.__repr__(other)
+
+    def __hash__(self) -> int:
+        return hash(float.__repr__(self))
+
+
+def exact_values(values: Iterable[Any], floats: Mapping[int, str] | None = None) -> tuple[Any, ...]:
+    """The values of a partition, equal if the partition is the same. `floats` says at which places a manifest has
+    floating point numbers, and their format of `struct`: iceberg-java writes the ones that are no numbers as texts, and
+    the others with as few digits as tell them apart."""
+    told = floats or {}
+    return tuple(_exact(value, told.get(place)) for place, value in enumerate(values))
+
+
+def _exact(value: Any, form: str | None) -> Any:
+    if form is not None and value is not None:
+        (value,) = struct.unpack(form, struct.pack(form, float(value)))
+    return PartitionFloat(value) if isinstance(value, float) else value

@@ -37,11 +37,12 @@ from frazil.workers.converting_small import Newest, TooLarge, is_small
 from frazil.workers.crossing import collected, guarded
 from frazil.workers.job import fill_bins, run_on_executors, running_task
 from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.lookup.nullable_keys import at_place, json_scalar, nullable_keys
+from frazil.workers.lookup.nullable_keys import at_place, nullable_keys
 from frazil.workers.lookup.plan import VECTORS_FROM_VERSION, Deletion, deletion
 from frazil.workers.lookup.positions import write_positions
 from frazil.workers.lookup.reading import read_columns
 from frazil.workers.lookup.vectors import PuffinFile, read_vector, to_bitmap, write_puffin
+from frazil.workers.partition_values import json_scalar
 
 READ_ROWS = 1 << 16
 """Of a batch: with keys of 32 KB each they still fit the offsets of Arrow's binary columns."""

@@ -47,11 +47,10 @@ from frazil.workers.arrow_types import arrow_schema
 from frazil.workers.duplicates import KeySearch
 from frazil.workers.job import run_on_executors, running_task
 from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.lookup.nullable_keys import json_scalar
 from frazil.workers.lookup.positions import read_positions
 from frazil.workers.lookup.reading import bound_name, open_parquet
 from frazil.workers.parquet import RollingWriter
-from frazil.workers.partition_values import json_values
+from frazil.workers.partition_values import json_scalar, json_values
 from frazil.workers.partitioned import PartitionedWriter, PartitionFile
 from frazil.workers.rewritten_rows import LINEAGE, live_rows, written_fields
 from frazil.workers.storage import open_input

@@ -5,7 +5,8 @@
                          null       3         -> row 1        [null, 3]
 
 Values are told in Iceberg's JSON form of single values: dates, times, decimals and uuids as texts, binaries as hex
-digits, and of a float every bit that tells it from another (NaN, infinities and the sign of zero included).
+digits, and of a float every bit that tells it from another (NaN, infinities and the sign of zero included). Texts are
+spelled as iceberg-java spells them: what is told here and what is read from a manifest later must be the same place.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.model.arrow import value_type
 from frazil.model.columns import DATE, TIME, TIMESTAMP, TIMESTAMPTZ, UUID, Decimal, Primitive, Type
 from frazil.workers.transforms import BoundField
 
-_YEAR_DIGITS = 4
+_YEAR_MAX = 9999
 _DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000
 
 Indices = npt.NDArray[np.int64]
@@ -79,6 +81,41 @@ def json_values(type_: Type, values: pa.Array) -> list[Any]:
     return plain
 
 
+def json_scalar(type_: Type, value: Any) -> pa.Scalar:
+    """A value in Iceberg's JSON form of single values, as the column has it."""
+    kind = value_type(type_)
+    if value is None:
+        return pa.scalar(None, kind)
+    if type_ == UUID:
+        return pa.scalar(Uuid(value).bytes, kind)
+    if isinstance(type_, Primitive) and (type_.name == "binary" or type_.name.startswith("fixed[")):
+        return pa.scalar(bytes.fromhex(value), kind)
+    if type_ in (DATE, TIME, TIMESTAMP, TIMESTAMPTZ):
+        # Arrow reads no time of day, and no year of more than four digits.
+        return pa.array([_calendar_number(type_, value)], pa.int32() if type_ == DATE else pa.int64()).view(kind)[0]
+    return pa.scalar(value).cast(kind) if isinstance(value, str) else pa.scalar(value, kind)
+
+
+def _calendar_number(type_: Type, text: str) -> int:
+    """Days or microseconds, of a date, time or timestamp in Iceberg's JSON form. Raises ValueError for another text."""
+    if type_ == DATE:
+        return _days(text)
+    if type_ == TIME:
+        return _micros(text)
+    date, _, time = text.partition("T")
+    return _days(date) * _DAY + _micros(time.removesuffix("Z").removesuffix("+00:00"))
+
+
+def _days(text: str) -> int:
+    return int(np.datetime64(text.removeprefix("+"), "D").astype(np.int64))
+
+
+def _micros(text: str) -> int:
+    clock, _, fraction = text.partition(".")
+    hours, minutes, seconds = (int(part) for part in f"{clock}:00".split(":")[:3])
+    return hours * _HOUR + minutes * _MINUTE + seconds * _SECOND + int(fraction[:6].ljust(6, "0"))
+
+
 def _combined(codes: Indices, column: pa.Array) -> Indices:
     """Codes that also tell the column's values apart; always smaller than the number of rows, so never too large."""
     if pa.types.is_floating(column.type):
@@ -101,13 +138,16 @@ def _calendar(type_: Type, value: int) -> str:
 
 
 def _date(days: int) -> str:
-    text = str(np.datetime64(days, "D"))
-    # Java wants a sign at a year of more than four digits.
-    return f"+{text}" if text.index("-", 1) > _YEAR_DIGITS and not text.startswith("-") else text
+    year, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
+    number = int(year)
+    # Java has four digits at least behind a minus sign too, and a plus sign before more than four.
+    sign = "-" if number < 0 else "+" if number > _YEAR_MAX else ""
+    return f"{sign}{abs(number):04}-{month}-{day}"
 
 
 def _time(micros: int) -> str:
     hours, rest = divmod(micros, _HOUR)
     minutes, rest = divmod(rest, _MINUTE)
     seconds, rest = divmod(rest, _SECOND)
-    return f"{hours:02}:{minutes:02}:{seconds:02}.{rest:06}"
+    fraction = f".{rest:06}".rstrip("0") if rest else ""
+    return f"{hours:02}:{minutes:02}:{seconds:02}{fraction}"

@@ -27,9 +27,9 @@ from frazil.model.compaction import LAST_UPDATED, ROW_ID, RewrittenTable
 from frazil.model.live import LiveFile
 from frazil.workers.casting import cast
 from frazil.workers.lookup.aligning import aligned
-from frazil.workers.lookup.nullable_keys import json_scalar
 from frazil.workers.lookup.reading import bound_name, has_ids, open_parquet, unreadable
 from frazil.workers.lookup.vectors import to_positions
+from frazil.workers.partition_values import json_scalar
 
 READ_ROWS = 1 << 16
 LINEAGE = (ROW_ID, LAST_UPDATED)

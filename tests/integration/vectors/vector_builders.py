@@ -10,9 +10,11 @@ iceberg-java plans.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from decimal import Decimal as Number
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,19 @@ from frazil.lake.commits import IcebergLake
 from frazil.lake.live import LiveReader
 from frazil.lake.tables import LoadedTable, Tables
 from frazil.model.arrow import value_type
-from frazil.model.columns import INT, LONG, STRING, UUID, Column, Decimal, TableShape, Type
+from frazil.model.columns import (
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    STRING,
+    TIMESTAMPTZ,
+    UUID,
+    Column,
+    Decimal,
+    TableShape,
+    Type,
+)
 from frazil.model.commit import CommitAnswer
 from frazil.model.epoch import Frontier
 from frazil.model.files import FileClosed
@@ -71,6 +85,27 @@ KEYS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class PartKind:
+    """The type of the column `part`, its three values, and how Spark SQL writes them."""
+
+    type: Type
+    values: Sequence[Any]
+    literals: Sequence[str]
+
+
+PARTS = {
+    "int": PartKind(INT, (0, 1, 2), ("0", "1", "2")),
+    "float": PartKind(FLOAT, (0.1, math.nan, -0.0), ("float(0.1)", "float('NaN')", "float('-0.0')")),
+    "double": PartKind(DOUBLE, (0.0, math.inf, -0.0), ("0.0D", "double('Infinity')", "double('-0.0')")),
+    "timestamp": PartKind(
+        TIMESTAMPTZ,
+        [datetime(2020, 1, 1, 0, 0, second, micros, UTC) for second, micros in ((0, 0), (1, 500_000), (2, 3))],
+        [f"TIMESTAMP'2020-01-01 00:00:0{second}Z'" for second in ("0", "1.5", "2.000003")],
+    ),
+}
+
+
 class Stage:
     """One table, its locator and its model."""
 
@@ -81,16 +116,17 @@ class Stage:
         folder: Path,
         kind: str = "int",
         *,
+        part: str = "int",
         format_version: int = 3,
         partition: Sequence[str] = (),
         roads: Roads | None = None,
         road: Road | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        self.catalog, self.name, self.kind = catalog, name, KEYS[kind]
+        self.catalog, self.name, self.kind, self.part = catalog, name, KEYS[kind], PARTS[part]
         self.lake, self.tables = IcebergLake(catalog), Tables(catalog)
         columns = [Column(c, t, str(t), "sql", required=True) for c, t in self.kind.columns.items()]
-        columns += [Column("name", STRING, "STRING", "sql"), Column("part", INT, "INT4", "sql")]
+        columns += [Column("name", STRING, "STRING", "sql"), Column("part", self.part.type, "", "sql")]
         self.shape = TableShape(tuple(columns), tuple(self.kind.columns), "sql")
         self.options = TableOptions(
             mode=DeleteMode.VECTORS,
@@ -175,7 +211,8 @@ class Stage:
     def append(self, rows: Mapping[int, str]) -> None:
         """Somebody's INSERT, of keys that may be there already."""
         values = ", ".join(
-            f"({', '.join(map(literal, self.kind.key(n)))}, {literal(name)}, {n % 3})" for n, name in rows.items()
+            f"({', '.join(map(literal, self.kind.key(n)))}, {literal(name)}, {self.part.literals[n % 3]})"
+            for n, name in rows.items()
         )
         self.catalog.spark.sql(f"INSERT INTO {self.sql} VALUES {values}")
         self.rows.update((self.kind.key(n), name) for n, name in rows.items())
@@ -248,7 +285,9 @@ class Stage:
             {
                 **columns,
                 "name": pa.array(list(rows.values()), pa.string()),
-                "part": pa.array([sum(name.encode()) % 3 for name in rows.values()], pa.int32()),
+                "part": pa.array(
+                    [self.part.values[sum(name.encode()) % 3] for name in rows.values()], value_type(self.part.type)
+                ),
             }
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.lake.fields import columns_ever, sort_order
+from frazil.lake.fields import columns_ever, float_places, sort_order
 from frazil.model.columns import INT, LONG, STRING, TIMESTAMP, Field, Schema, StructOf
 from frazil.model.ordering import OrderField
 from frazil.model.partitions import Transform
@@ -83,3 +83,24 @@ def test_the_order_of_a_table_is_told_with_its_id() -> None:
 )
 def test_an_order_that_cannot_be_computed_is_none(metadata: dict[str, object]) -> None:
     assert sort_order(SCHEMA, metadata) == ((), None)
+
+
+def test_places_of_floats_are_told_by_the_columns_that_specs_take_as_they_are() -> None:
+    inner = {"type": "struct", "fields": [{"id": 4, "name": "y", "required": False, "type": "double"}]}
+    metadata = {
+        "current-schema-id": 0,
+        "schemas": [schema(0, (1, "id", "long"), (2, "x", "float"), (3, "point", inner))],
+        "partition-specs": [
+            {"spec-id": 0, "fields": []},
+            {
+                "spec-id": 1,
+                "fields": [
+                    {"source-id": 1, "field-id": 1000, "name": "b", "transform": "bucket[4]"},
+                    {"source-id": 4, "field-id": 1001, "name": "y", "transform": "identity"},
+                    {"source-id": 2, "field-id": 1002, "name": "x", "transform": "identity"},
+                    {"source-id": 2, "field-id": 1003, "name": "v", "transform": "void"},
+                ],
+            },
+        ],
+    }
+    assert float_places(metadata) == {1: {1: "<d", 2: "<f"}}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
+import pickle
+import struct
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -12,6 +16,7 @@ from frazil.model.files import Blob, ColumnMetrics, FileClosed, Kind
 from frazil.model.ledger import Fence, LedgerEntry
 from frazil.model.live import LiveDelete, LiveFile, LiveFiles
 from frazil.model.names import JobId, TableName
+from frazil.model.partitions import exact_values
 from frazil.model.position import Hlc
 
 TABLE = TableName(("shop",), "orders")
@@ -91,6 +96,25 @@ def test_equal_bounds_of_the_path_column_name_the_one_data_file() -> None:
 
     assert parse_entry(entry("a", "a"), 1).data_file == "a"  # type: ignore[union-attr]
     assert parse_entry(entry("a", "b"), 1).data_file is None  # type: ignore[union-attr]
+
+
+def test_a_partition_of_floats_is_one_place_however_it_is_spelled() -> None:
+    """iceberg-java quotes what is no number, and writes a float with as few digits as tell it from others."""
+    floats = {1: {0: "<f", 1: "<d"}}
+
+    def read(*values: object) -> LiveFile:
+        entry = {"spec-id": 1, "content": "DATA", "file-path": "a", "file-format": "PARQUET", "partition": list(values)}
+        found = parse_entry({**entry, "file-size-in-bytes": 5, "record-count": 1}, 1, floats)
+        assert isinstance(found, LiveFile)
+        return found
+
+    single = struct.unpack("<f", struct.pack("<f", 0.1))[0]
+    told = [(single, math.nan), (math.inf, -0.0), (-0.0, 0.0), (0.0, None), (None, -math.inf)]
+    spelled = [(0.1, "NaN"), ("Infinity", -0.0), (-0.0, 0.0), (0.0, None), (None, "-Infinity")]
+    assert [read(*values).partition for values in spelled] == [exact_values(values) for values in told]
+    assert len({exact_values(values) for values in (*told, *told)}) == len(told)
+    assert json.dumps(exact_values(told[0])) == f"[{single!r}, NaN]"
+    assert pickle.loads(pickle.dumps(exact_values(told[0]))) == exact_values(told[0])
 
 
 def test_what_goes_and_comes_in_a_rewritten_manifest_stays() -> None:

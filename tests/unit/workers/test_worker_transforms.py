@@ -23,7 +23,7 @@ from frazil.model.columns import Decimal, Field, ListOf, Schema, StructOf, Type
 from frazil.model.names import TableName
 from frazil.model.partitions import PartitionField, PartitionSpec, Transform, takes
 from frazil.workers.arrow_types import arrow_type
-from frazil.workers.partition_values import by_partition, json_values
+from frazil.workers.partition_values import by_partition, json_scalar, json_values
 from frazil.workers.transforms import apply, bind_spec, hashes
 
 TABLE = TableName.parse("shop.orders")
@@ -147,7 +147,9 @@ def test_days_far_from_our_time_do_not_wrap() -> None:
     assert apply(Transform("year"), c.TIMESTAMP, micros).to_pylist() == [8030, -6683]
     day = apply(Transform("day"), c.TIMESTAMP, micros)
     assert json_values(c.DATE, day) == ["+10000-01-01", "-4713-11-24"]
-    assert json_values(c.TIMESTAMP, micros)[0] == "+10000-01-01T00:00:00.000000"
+    assert json_values(c.TIMESTAMP, micros)[0] == "+10000-01-01T00:00:00"
+    years = pa.array(np.array(["-0001-11-28", "-0999-01-01", "0000-01-01", "0999-12-31"], "datetime64[D]"))
+    assert json_values(c.DATE, years) == ["-0001-11-28", "-0999-01-01", "0000-01-01", "0999-12-31"]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,8 @@ def test_days_far_from_our_time_do_not_wrap() -> None:
         (c.DATE, date(2017, 11, 16), "2017-11-16"),
         (c.TIME, time(22, 31, 8, 5), "22:31:08.000005"),
         (c.TIMESTAMP, moment("1969-12-31T23:59:59.999999"), "1969-12-31T23:59:59.999999"),
-        (c.TIMESTAMPTZ, moment("2017-11-16T22:31:08+00:00"), "2017-11-16T22:31:08.000000+00:00"),
+        (c.TIMESTAMPTZ, moment("2017-11-16T22:31:08+00:00"), "2017-11-16T22:31:08+00:00"),
+        (c.TIMESTAMPTZ, moment("2017-11-16T22:31:08.500+00:00"), "2017-11-16T22:31:08.5+00:00"),
         (c.STRING, "é", "é"),
         (c.UUID, UUID_VALUE.bytes, str(UUID_VALUE)),
         (FIXED, b"\x00\x01\xfe\xff", "0001FEFF"),
@@ -169,7 +172,9 @@ def test_days_far_from_our_time_do_not_wrap() -> None:
     ids=str,
 )
 def test_partition_values_have_icebergs_json_form(type_: Type, value: Any, json: Any) -> None:
-    assert json_values(type_, pa.array([value, None], value_type(type_))) == [json, None]
+    array = pa.array([value, None], value_type(type_))
+    assert json_values(type_, array) == [json, None]
+    assert json_scalar(type_, json).equals(array[0])
 
 
 PRIMITIVES = ("boolean", "int", "long", "float", "double", "string", "uuid", "binary", "fixed[4]")

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID as Uuid
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from frazil.model.arrow import value_type
-from frazil.model.columns import DOUBLE, FLOAT, UUID, Field, Primitive, Type
+from frazil.model.columns import DOUBLE, FLOAT, Field
 from frazil.workers.lookup.keys import join_parts, key_part
 
 _NO_DELIMITER = pa.scalar(b"", pa.large_binary())
@@ -40,18 +38,6 @@ def at_place(keys: pa.Array, place: int) -> pa.Array:
     """The keys of these deletes or for these deletes."""
     suffix = pa.scalar(place.to_bytes(_PLACE_BYTES, "little"), pa.large_binary())
     return pc.binary_join_element_wise(keys, suffix, _NO_DELIMITER).cast(pa.binary())
-
-
-def json_scalar(type_: Type, value: Any) -> pa.Scalar:
-    """A value in Iceberg's JSON form of single values, as the column has it."""
-    kind = value_type(type_)
-    if value is None:
-        return pa.scalar(None, kind)
-    if type_ == UUID:
-        return pa.scalar(Uuid(value).bytes, kind)
-    if isinstance(type_, Primitive) and (type_.name == "binary" or type_.name.startswith("fixed[")):
-        return pa.scalar(bytes.fromhex(value), kind)
-    return pa.scalar(value).cast(kind) if isinstance(value, str) else pa.scalar(value, kind)
 
 
 def _part(field: Field, column: pa.Array, null: NDArray[np.bool_]) -> Any:

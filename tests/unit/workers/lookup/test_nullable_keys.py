@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal as Number
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from frazil.model.columns import (
     INT,
     LONG,
     STRING,
+    TIME,
     TIMESTAMP,
     TIMESTAMPTZ,
     UUID,
@@ -34,8 +35,9 @@ from frazil.model.columns import (
     Primitive,
     Type,
 )  # fmt: skip
-from frazil.workers.lookup.nullable_keys import at_place, json_scalar, nullable_keys
+from frazil.workers.lookup.nullable_keys import at_place, nullable_keys
 from frazil.workers.lookup.reading import UnreadableFile, read_columns
+from frazil.workers.partition_values import json_scalar
 
 VALUES: dict[Type, st.SearchStrategy[Any]] = {
     INT: st.integers(-2, 2),
@@ -125,6 +127,8 @@ def test_keys_of_two_places_are_never_equal() -> None:
         (DATE, "2024-02-29", date(2024, 2, 29)),
         (TIMESTAMP, "2024-02-29T01:02:03.000004", datetime.fromisoformat("2024-02-29T01:02:03.000004")),
         (TIMESTAMPTZ, "2024-02-29T01:02:03+00:00", datetime(2024, 2, 29, 1, 2, 3, tzinfo=UTC)),
+        (TIME, "01:02:03.5", time(1, 2, 3, 500_000)),
+        (TIME, "01:02:03", time(1, 2, 3)),
         (Decimal(9, 2), "14.20", Number("14.20")),
         (UUID, "00000000-0000-0000-0000-000000000001", Uuid(int=1).bytes),
         (BINARY, "00FF", b"\x00\xff"),
