@@ -105,6 +105,27 @@ def test_epochs_are_the_same_however_many_one_job_reads(lab: Lab, epochs_per_job
     assert [found["b"] for found in lab.rows("t", at(25))] == ["2", "x", "x", "x"]
 
 
+def test_the_pause_between_rounds_waits_until_all_that_is_resolved_is_published(lab: Lab) -> None:
+    class Hurried(SystemClock):
+        """Counts the pauses between rounds instead of waiting."""
+
+        pauses = 0
+
+        def wait(self, seconds: float, until: Event | None = None) -> bool:
+            if seconds < timedelta(hours=1).total_seconds():
+                return super().wait(seconds, until)
+            self.pauses += 1
+            return False
+
+    five_epochs(lab)
+    lab.settings = {"epoch_interval": "1h", "limits": {"epochs_per_job": 2, "epochs_in_flight": 1}}
+    clock = Hurried()
+    with lab.open(clock) as pipeline:
+        pipeline.run(once=True)
+    assert clock.pauses == 1
+    assert lab.resolved("t") == [at(second).text for second in (5, 15, 25, 35, 45)]
+
+
 def test_a_quiet_table_shows_its_position_by_a_heartbeat(lab: Lab) -> None:
     clock = MovableClock()
     lab.feed.data(at(1), [row(1, 1)])

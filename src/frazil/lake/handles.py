@@ -30,7 +30,7 @@ class Handles:
         jvm = catalog.spark._jvm
         self._gateway = catalog.spark.sparkContext._gateway
         self._loader = catalog.java.getClass().getClassLoader()
-        self._class_of = jvm.java.lang.Class.forName
+        self._class, self._class_of = jvm.java.lang.Class, jvm.java.lang.Class.forName
         self._method_type = jvm.java.lang.invoke.MethodType.methodType
         self._as_interface = jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance
         self._list = jvm.java.util.ArrayList
@@ -58,6 +58,12 @@ class Handles:
 
     def virtual(self, owner: Any, name: str, returned: Any, *taken: Any) -> Any:
         return self._lookup.findVirtual(owner, name, self.type(returned, *taken))
+
+    def hidden(self, owner: Any, name: str, *taken: Any) -> Any:
+        """A method that is not public."""
+        method = owner.getDeclaredMethod(name, self._array(self._class, *taken))
+        method.setAccessible(True)
+        return self._lookup.unreflect(method)
 
     def type(self, returned: Any, *taken: Any) -> Any:
         parameters = self._list()

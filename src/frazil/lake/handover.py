@@ -66,6 +66,15 @@ def add_numbered_deletes(
         operation.addFile(_parsed(catalog, entry, specs), sequence_number)
 
 
+def add_older_deletes(
+    catalog: Catalog, operation: Any, deletes: Sequence[tuple[Mapping[str, Any], int]], specs: Any
+) -> None:
+    """The same for a RowDelta, whose interface has no such method; what it is made of has. Raises what Java raises."""
+    handles, add = handles_of(catalog), made_once(catalog, "older deletes", _older_deletes)
+    for entry, sequence_number in deletes:
+        handles.call(add, operation, _parsed(catalog, entry, specs), sequence_number)
+
+
 def set_summary(catalog: Catalog, operation: Any, summary: Mapping[str, str]) -> None:
     handles = handles_of(catalog)
     setter = made_once(catalog, "SnapshotUpdate.set", _setter).bindTo(operation)
@@ -100,6 +109,12 @@ def _parse_and_add(handles: Handles, adder: Adder) -> Any:
     add = handles.virtual(interface, adder.method, interface, taken)
     add = add.asType(handles.type(interface, interface, content))
     return handles.all.collectArguments(add, 1, parse)
+
+
+def _older_deletes(handles: Handles) -> Any:
+    return handles.hidden(
+        handles.iceberg("MergingSnapshotProducer"), "add", handles.iceberg("DeleteFile"), handles.long
+    )
 
 
 def _setter(handles: Handles) -> Any:

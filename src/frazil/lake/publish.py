@@ -35,6 +35,7 @@ from frazil.lake.handover import (
     REWRITE_REMOVE_ROWS,
     Adder,
     add_numbered_deletes,
+    add_older_deletes,
     hand_over,
     java_list,
     set_summary,
@@ -57,10 +58,10 @@ class Publication:
     form of iceberg-java's ContentFileParser. `must_exist` are data files that the deletes point into. `replaced` is a
     column and a value: the files of that partition make room for these data files. `clears` if the snapshot deletes
     every row. `rewrites` if files are exchanged for others with the same rows: data files then take the place of
-    `removed_data` and get the sequence number `data_sequence`, deletes `delete_sequence`, where they are said;
-    `kept_deletes`, each with its number, would be dropped with them and must not be. `adopted` if main becomes the
-    branch's new snapshot and the branch is removed. `unmoved` are branches that must still be where the base has them,
-    though the commit does not touch them.
+    `removed_data` and get the sequence number `data_sequence`, where it is said; `kept_deletes`, each with its number,
+    would be dropped with them and must not be. Deletes get `delete_sequence`, where it is said. `adopted` if main
+    becomes the branch's new snapshot and the branch is removed. `unmoved` are branches that must still be where the
+    base has them, though the commit does not touch them.
     """
 
     data_files: Sequence[Mapping[str, Any]] = ()
@@ -218,7 +219,8 @@ def _stage(catalog: Catalog, base: Base, transaction: Any, publication: Publicat
         hand_over(catalog, add_deletes, operation, publication.delete_files, specs)
     else:
         numbered = [(entry, publication.delete_sequence) for entry in publication.delete_files]
-        add_numbered_deletes(catalog, operation, numbered, specs)
+        add_numbered = add_numbered_deletes if publication.rewrites else add_older_deletes
+        add_numbered(catalog, operation, numbered, specs)
     add_numbered_deletes(catalog, operation, publication.kept_deletes, specs)
     set_summary(catalog, operation, publication.summary)
     operation.commit()

@@ -54,7 +54,7 @@ class RepairPlan:
     ledger walks over it. `rewrites` if the rows stay what they are (Iceberg's operation `replace`, which readers of
     changes pass over): then files are exchanged for others, and every one that is removed must be there. Data files
     that take the place of `removed_data` get the sequence number `keeps_sequence`: newer equality deletes reach them
-    (H15). Deletes that take the place of others get `deletes_sequence`, if it is said: they reach no newer file."""
+    (H15). New deletes get `deletes_sequence`, if it is said: they reach no newer file."""
 
     files: tuple[FileClosed, ...]
     summary: Mapping[str, str]

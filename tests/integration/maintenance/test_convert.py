@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from datetime import date
 from decimal import Decimal as Number
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from convert_builders import JOB, Ground, Row, Rows
+from py4j.protocol import Py4JJavaError
 
 from frazil.errors import TableChanged
 from frazil.lake.catalogs import Catalog
@@ -50,7 +52,7 @@ def test_pyiceberg_reads_what_it_refused_before(
     ground.check_converted(before)
     head = ground.lake.head(name)
     assert (ground.frontier, head.tags[JOB.tag]) == (frontier, tag)
-    assert head.ancestry[0].summary["operation"] == "replace", "readers of changes pass over it"
+    assert head.ancestry[0].summary["operation"] == "delete", "compactions under way must hear of it"
     assert head.ancestry[0].summary["frazil.maintenance"] == "convert"
     assert head.snapshot_id == done.snapshot_id
     assert (done.delete_files, done.dangling_files) == (3, 1), "the first epoch had nothing to delete"
@@ -312,6 +314,32 @@ def test_a_foreign_rewrite_that_lands_meanwhile(catalog: Catalog, name: TableNam
     while ground.plan() is not None:
         ground.convert()
     ground.check_converted(before)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_compaction_that_began_before_the_deletes_came_is_refused_after_the_conversion(
+    catalog: Catalog, name: TableName, version: int
+) -> None:
+    """H15: as Spark does it, with the sequence number it began with. Equality deletes would reach what it wrote; once
+    they are converted, only Iceberg's own check of new deletes stands between it and rows that come back."""
+    ground = Ground(catalog, name, version=version)
+    ground.append([(1, "a", 1), (2, "b", 2)])
+    table = catalog.java.loadTable(catalog.identifier(name))
+    (read,) = ground.live.files
+    written = read.path.replace(".parquet", "-compacted.parquet")
+    shutil.copy(read.path.removeprefix("file:"), written.removeprefix("file:"))
+    began = table.currentSnapshot()
+    tasks = table.newScan().planFiles()
+    old = tasks.iterator().next().file()
+    tasks.close()
+    builder = getattr(catalog.spark._jvm, "org.apache.iceberg.DataFiles").builder(table.spec())
+    rewrite = table.newRewrite().validateFromSnapshot(began.snapshotId()).dataSequenceNumber(began.sequenceNumber())
+    rewrite = rewrite.deleteFile(old).addFile(builder.copy(old).withPath(written).build())
+    ground.delete_by(["id"], [(1,)])
+    ground.convert()
+    with pytest.raises(Py4JJavaError, match="found new"):
+        rewrite.commit()
+    assert ground.seen_by_spark() == {(2, "b", 2): 1}
 
 
 def test_a_rollback_meanwhile_is_respected(catalog: Catalog, name: TableName) -> None:

@@ -442,6 +442,21 @@ def test_settings_refuse_nonsense() -> None:
         ConvertSettings(max_keys=0)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_compaction_that_began_before_the_deletes_came_does_not_bring_their_rows_back(version: int) -> None:
+    """H15: it would reckon with the equality delete, which is gone; of what stands for it, it must hear."""
+    world = World(version)
+    path = world.append([(1, 1), (2, 2)])
+    start = world.current
+    world.delete_keys((1,), [(1,)])
+    made = look(world)
+    assert made is not None
+    perform(world, made)
+    assert not world.rewrite(start, [path])
+    assert [row[0] for row in world.seen()] == [2]
+    assert world.rewrite(world.current, [path])
+
+
 # everything at once
 
 

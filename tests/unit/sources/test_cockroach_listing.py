@@ -32,6 +32,16 @@ def test_a_data_file_is_parsed_in_every_layout(folder: str) -> None:
     assert (found.format, found.compression) == (Format.JSON, Compression.GZIP)
 
 
+def test_a_compressed_file_weighs_what_it_unpacks_to() -> None:
+    name = "202004022058072107140000000000000-56087568dba1e6b8-1-72-00000000-t-1"
+    weights = {}
+    for ending in ("ndjson", "csv", "ndjson.gz", "csv.zst", "parquet"):
+        file = parse_name(f"{name}.{ending}", 100)
+        assert isinstance(file, FeedFile)
+        weights[ending] = file.weight
+    assert weights == {"ndjson": 100, "csv": 100, "ndjson.gz": 1000, "csv.zst": 1000, "parquet": 1000}
+
+
 @pytest.mark.parametrize("topic", ["t", "my-table", "d.public.my-table-1", "t+f1", "a-1-2-00000000-b", "x.ndjson"])
 def test_topics_keep_their_dashes_dots_and_pluses(topic: str) -> None:
     found = parse_name(f"{STAMP}-56087568dba1e6b8-1-72-00000000-{topic}-a.parquet")
