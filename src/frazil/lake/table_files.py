@@ -146,12 +146,11 @@ class TableFiles:
         ]
 
     def owner_of(self, table: TableName, metadata_file: str) -> str | None:
-        """The uuid of the table that a metadata file describes; None if it has no snapshot, or cannot be read: a commit
-        that was cut off while it was written. Raises CatalogUnavailable or CatalogRefused."""
+        """The uuid of the table that a metadata file describes; None if it cannot be read: a commit that was cut off
+        while it was written. Raises CatalogUnavailable or CatalogRefused."""
         io = self._io(table)
         try:
-            metadata = self._catalog.iceberg.TableMetadataParser.read(io, metadata_file)
-            return None if metadata.snapshots().isEmpty() else str(metadata.uuid())
+            return str(self._catalog.iceberg.TableMetadataParser.read(io, metadata_file).uuid())
         except JAVA_ERRORS as error:
             if failure_of(error, iceberg_properties(self._catalog.settings)).has(NO_JSON, *NO_FILE):
                 return None

@@ -13,7 +13,8 @@ open, its files are young, and the queue asks once more before it deletes. Files
 what it refers to, so what was committed in between is found referred to.
 
 A table's folder may hold another one's files: renamed tables stay where they are, and the name is used again. So if
-there is metadata of another table in it, nothing is swept. Planning is pure.
+there is metadata of another table in it, nothing is swept, also if that table is still empty: what it is about to
+commit may lie there already. Planning is pure.
 """
 
 from __future__ import annotations
@@ -173,7 +174,8 @@ class SweepingLake(Protocol):
         """Of these, those that nothing of the table refers to now. Raises like `place`."""
 
     def owner_of(self, table: TableName, metadata_file: str) -> str | None:
-        """The uuid of the table that a metadata file describes; None if it describes none that has files."""
+        """The uuid of the table that a metadata file describes; None if it describes none: it was never finished.
+        Raises CatalogUnavailable or CatalogRefused."""
 
 
 class SweepQueue(Enqueues, Protocol):
@@ -212,7 +214,10 @@ class Sweep:
         for path in self._lake.unreferenced(table, metadata_files):
             owner = self._lake.owner_of(table, path)
             if owner is not None and owner != before.uuid:
-                reason = f"another table ({owner}) has its metadata in the folder of {table}: {path}"
+                reason = (
+                    f"another table ({owner}) has its metadata in the folder of {table}: {path}; "
+                    "delete that file if no catalog has such a table any more"
+                )
                 return Swept(listed=len(listed), skipped=reason), ()
         candidates = plan_sweep(before, list(listed.values()), older_than=now - self._older_than, running=running)
         waiting = {row.path for batch in self._queue.batches() for row in batch.rows}

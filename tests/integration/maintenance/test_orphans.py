@@ -210,6 +210,25 @@ def test_a_folder_that_holds_another_table_too_is_not_swept(stage: Stage) -> Non
     assert needed <= stage.on_disk()
 
 
+def test_an_empty_table_in_the_folder_of_a_renamed_one_keeps_its_only_metadata(stage: Stage) -> None:
+    """The name is used again, and nothing is published under it yet."""
+    filled(stage)
+    garbage = {str(local(path)) for path in leave_garbage(stage)}
+    renamed, name = TableName(("shop",), "renamed"), stage.name
+    Tables(stage.catalog).rename(name, renamed)
+    again = Stage(stage.catalog, name)
+    assert again.table.location == stage.table.location
+    stage.name = renamed
+    stage.clock.ahead = 300 * DAY
+    swept = stage.sweep()
+    assert again.table.uuid in swept.skipped
+    stage.clock.ahead += 2 * GRACE
+    stage.clean()
+    assert again.needed() | garbage <= stage.on_disk()
+    again.epoch({1: "new"}, at=10**6)
+    again.read_all()
+
+
 def test_a_data_location_of_its_own_choice_is_not_swept(stage: Stage, tmp_path: Path) -> None:
     """Several tables may share it, and a path does not tell whose it is."""
     filled(stage)
