@@ -1,6 +1,7 @@
 """`_frazil.deletion_queue`: files that nothing refers to any more, one row for each, until they are deleted.
 
-    enqueue(rows)           cut into batches; one file and one partition each; all of them in one commit
+    enqueue(rows)           cut into batches; one file and one partition each; all of them in one commit; refused if
+                            another name of the catalog has the same table, since one of them cannot tell for both
     batches()               what the queue holds, of one moment
     settle(batch, left)     the batch goes, what is left of it comes as new batches: one commit, if the batch is there
 
@@ -35,7 +36,7 @@ from frazil.lake.system_tables import SystemTable, system_shape
 from frazil.lake.tables import Tables
 from frazil.model.columns import LONG, STRING, TIMESTAMPTZ
 from frazil.model.commit import Accepted, Refused, Unknown
-from frazil.model.deletions import Batch, Deletion, DeletionType, Why
+from frazil.model.deletions import ONE_NAME, Batch, Deletion, DeletionType, Why
 from frazil.model.ledger import TableHead
 from frazil.model.names import TableName
 from frazil.model.snapshots import TableSnapshots
@@ -44,6 +45,8 @@ NAME = "deletion_queue"
 BATCH_FILES = 1000
 TIDY_EVERY = 50
 _ATTEMPTS = 8
+_CENSUS_SECONDS = 600.0
+"""So long a known name is taken for the table that it was: names are listed every time, and a worker asks again."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHAPE = system_shape(
     {
@@ -71,6 +74,7 @@ class IcebergDeletionQueue:
         self._batch_files = batch_files
         self._table = SystemTable(catalog, NAME, _SHAPE, clock, partition_by="batch", short_history=True)
         self._live = LiveReader(catalog)
+        self._census: tuple[float, TableCensus] | None = None
 
     @property
     def name(self) -> TableName:
@@ -80,8 +84,23 @@ class IcebergDeletionQueue:
     def enqueue(self, deletions: Sequence[Deletion]) -> None:
         """Raises CatalogUnavailable, CatalogRefused or StorageUnavailable; then none of them is in the queue, or, after
         a lost answer, all of them are."""
+        for table, table_uuid in {(row.table, row.table_uuid) for row in deletions if not row.why.takes_all}:
+            self._check_name(table, table_uuid)
         if deletions:
             self._exchange(None, deletions)
+
+    def _check_name(self, table: TableName, table_uuid: str) -> None:
+        """Raises CatalogRefused if the catalog has the table under another name too."""
+        now = self._clock.monotonic()
+        if self._census is None or self._census[0] + _CENSUS_SECONDS < now:
+            self._census = now, TableCensus(self._catalog)
+        other = self._census[1].twin(table, table_uuid)
+        if other is not None:
+            raise CatalogRefused(
+                f"nothing of {table} may be deleted: {other} was registered from its metadata and may need it",
+                hint=ONE_NAME,
+                table=table.text,
+            )
 
     def batches(self) -> Sequence[Batch]:
         """All there is, the oldest first. Raises CatalogUnavailable or CatalogRefused."""

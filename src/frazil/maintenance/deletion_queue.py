@@ -10,6 +10,7 @@
       there, another uuid                dropped: as above; else hold   expand: one row for each file it reaches
       gone                               dropped: delete; else hold     expand
       under another name, same uuid      dropped: dismiss; else hold    dismiss: it was renamed, or registered again
+      under two names, same uuid         hold: one cannot tell for both dismiss: it was not dropped
       says `gc.enabled=false`            dismiss                        dismiss
         |
         v
@@ -19,7 +20,8 @@
     the batch is replaced in the queue by what is left of it, in one commit on the queue as it was read
 
 To hold is to try again later. A table that is gone may have been renamed, or registered anew from its last metadata
-file: before all of its files go, the whole catalog is asked for its uuid, as often as a batch of them is deleted.
+file, and one that is there may be registered a second time: before files go, the whole catalog is asked who has its
+uuid, as often as a batch of them is deleted.
 Whatever crashes where, the batch is still in the queue and is looked at again; deleting a file that is gone already is
 no error. Decisions are pure; `DeletionWorker` performs them.
 """
@@ -34,7 +36,7 @@ from typing import Protocol
 
 from frazil.clock import Clock
 from frazil.errors import FrazilError, Transient
-from frazil.model.deletions import Batch, Deletion, DeletionType, Standing, Why
+from frazil.model.deletions import ONE_NAME, Batch, Deletion, DeletionType, Standing, Why
 from frazil.model.names import TableName
 
 _EXPIRY_TAKES = timedelta(hours=1)
@@ -132,9 +134,14 @@ def must_be_nowhere(rows: Sequence[Deletion], standing: Standing) -> bool:
     return rows[0].why.takes_all and standing.uuid != rows[0].table_uuid
 
 
+def must_be_alone(rows: Sequence[Deletion], standing: Standing) -> bool:
+    """Whether files are to go on the word of the table that has them under its name."""
+    return rows[0].type is DeletionType.FILE and standing.uuid == rows[0].table_uuid
+
+
 def judge(rows: Sequence[Deletion], standing: Standing, elsewhere: str | None = None) -> Verdict:
     """What is to be done with rows that are due, all of one batch. `elsewhere` is another name under which the catalog
-    has the table; to be told if it `must_be_nowhere`."""
+    has the table; to be told if it `must_be_nowhere` or `must_be_alone`."""
     first = rows[0]
     same = standing.uuid == first.table_uuid
     if standing.uuid is not None and not standing.may_be_cleaned:
@@ -144,6 +151,8 @@ def judge(rows: Sequence[Deletion], standing: Standing, elsewhere: str | None = 
     match first.type:
         case DeletionType.METADATA:
             return Dismiss(f"{first.table} was not dropped") if same else Expand()
+        case DeletionType.FILE if same and elsewhere is not None:
+            return Hold(f"{first.table} is called {elsewhere} too, which may need its files: {ONE_NAME}")
         case DeletionType.FILE if same or first.why is Why.DROPPED:
             # Rows of a dropped table are made by expanding it, which happens only once it is gone.
             return Delete()
@@ -186,6 +195,10 @@ class Census(Protocol):
     def holder(self, table_uuid: str) -> str | None:
         """The name of a table that has this uuid now; None if there is none. Raises CatalogUnavailable, or
         CatalogRefused if some table cannot be asked."""
+
+    def twin(self, table: TableName, table_uuid: str) -> str | None:
+        """Another name under which the catalog has the table now; None if there is none among those that can be read.
+        Raises CatalogUnavailable."""
 
 
 class DeletingLake(Protocol):
@@ -252,12 +265,12 @@ class DeletionWorker:
         table = rows[0].table
         try:
             standing = self._lake.standing(table)
-            elsewhere = census.holder(rows[0].table_uuid) if must_be_nowhere(rows, standing) else None
-            match judge(rows, standing, elsewhere):
+            match judge(rows, standing, _elsewhere(rows, standing, census)):
                 case Dismiss(reason):
                     _log.info("%s: %d entries leave the deletion queue", reason, len(rows))
                     return self._settle(batch, rows, {}, Cleaned(dismissed=len(rows)))
                 case Hold(reason):
+                    _log.warning("%d files wait in the deletion queue: %s", len(rows), reason)
                     return self._settle(batch, rows, dict.fromkeys((row.path for row in rows), reason), Cleaned())
                 case Expand():
                     return self._expand(batch, rows)
@@ -314,6 +327,13 @@ class DeletionWorker:
                     left.append(later)
         self._queue.settle(batch, left)
         return done + Cleaned(failed=len(failed) - given_up, given_up=given_up)
+
+
+def _elsewhere(rows: Sequence[Deletion], standing: Standing, census: Census) -> str | None:
+    first = rows[0]
+    if must_be_nowhere(rows, standing):
+        return census.holder(first.table_uuid)
+    return census.twin(first.table, first.table_uuid) if must_be_alone(rows, standing) else None
 
 
 def _others(batch: Batch, rows: Sequence[Deletion]) -> list[Deletion]:

@@ -19,6 +19,9 @@ from enum import StrEnum
 from frazil.model.ledger import TableHead
 from frazil.model.names import TableName
 
+ONE_NAME = "drop one of the two names, which leaves the files to the other, or set gc.enabled=false on both"
+"""What to do about a table that a catalog has twice."""
+
 
 class DeletionType(StrEnum):
     FILE = "file"

@@ -205,6 +205,9 @@ class Closed:
     def holder(self, table_uuid: str) -> str | None:
         raise CatalogRefused("secret.table must not be read", hint="ask its owner")
 
+    def twin(self, table: TableName, table_uuid: str) -> str | None:
+        return None
+
 
 def test_while_some_table_cannot_be_asked_nothing_of_a_dropped_one_is_deleted(stage: Stage) -> None:
     needed = stage.needed()

@@ -19,6 +19,7 @@ from frazil.maintenance.deletion_queue import (
     after_failure,
     due,
     judge,
+    must_be_alone,
     must_be_nowhere,
     while_referred_to,
 )
@@ -94,6 +95,22 @@ def test_a_table_that_the_catalog_has_under_another_name_loses_nothing(first: De
 def test_files_that_only_became_orphans_are_held_wherever_their_table_is() -> None:
     assert not must_be_nowhere([row()], Standing(None))
     assert isinstance(judge([row()], Standing(None), "shop.renamed"), Hold)
+
+
+def test_files_of_a_table_that_the_catalog_has_under_two_names_wait() -> None:
+    """One of the two cannot tell what the other needs."""
+    for why in (Why.EXPIRED, Why.UNCOMMITTED, Why.DROPPED):
+        assert must_be_alone([row(why=why)], Standing("u1"))
+        verdict = judge([row(why=why)], Standing("u1"), "shop.copy")
+        assert isinstance(verdict, Hold)
+        assert "shop.copy" in verdict.reason
+        assert "gc.enabled=false" in verdict.reason, "it says what to do"
+
+
+def test_who_is_not_there_and_who_was_not_dropped_need_no_second_name() -> None:
+    assert not must_be_alone([row()], Standing(None))
+    assert not must_be_alone([row()], Standing("u2"))
+    assert not must_be_alone([dropped()], Standing("u1"))
 
 
 def test_an_intent_is_expanded_once_the_table_is_gone_and_dismissed_while_it_is_there() -> None:

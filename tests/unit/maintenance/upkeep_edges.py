@@ -59,6 +59,9 @@ class Storage:
     def holder(self, table_uuid: str) -> str | None:
         raise AssertionError("nobody drops this table")
 
+    def twin(self, table: TableName, table_uuid: str) -> str | None:
+        return None
+
     def reached(self, metadata_file: str) -> Sequence[str]:
         raise AssertionError("nobody drops this table")
 
