@@ -5,7 +5,9 @@ a model (key -> text)  --step by step-->  the table, read now and at every momen
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from feed_builders import Lab, at, delete, read_rows, table, upsert
 from pyspark.sql import SparkSession
 
 from frazil.daemon.maintaining import Maintenance
+from frazil.maintenance.orphans import QUIET
 from frazil.model.names import TableName
 
 pytestmark = pytest.mark.spark
@@ -100,7 +103,11 @@ class World:
         )
 
     def maintain(self) -> None:
-        """One action or all of them."""
+        """One action or all of them, when nothing has been under way for hours."""
+        then = time.time() - 2 * QUIET.total_seconds()
+        for path in (self.lab.warehouse / self.lab.namespace).rglob("*"):
+            if path.is_file():
+                os.utime(path, (then, then))
         with self.lab.open() as pipeline:
             maintenance = Maintenance(pipeline.config, pipeline.assembled.places, pipeline.spark, pipeline.clock)
             only = self.chance.choice(["convert", "compact", "expire", "sweep", "all"])

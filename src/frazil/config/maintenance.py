@@ -176,7 +176,8 @@ class OrphansConfig(Settings):
         ge=0,
         description=(
             "Only files older than this are looked at. It must be longer than anybody's commit takes, from the first "
-            "file written on: also of other engines that write the same tables."
+            "file written on: also of other engines that write the same tables. An hour is the least, whatever is "
+            "written here, but for files of epochs that can no longer be published."
         ),
     )
 

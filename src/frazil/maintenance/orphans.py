@@ -3,14 +3,15 @@
     <data>/frazil_job=<job>/epoch=<R>/fence=<f>/...    of a closed epoch: f is older than the newest fence the table
                                                        has seen of the pipeline, or R is not beyond its frontier
     <data>/frazil_job=<job>/replay=<id>/...            none of that replay's files is young
-    <data>/frazil_maintenance/<action>=<id>/...        none of that run's files is young, and it is not running
+    <data>/frazil_maintenance/<action>=<id>/...        none of that run's files is young
     <metadata>/*.avro, *.metadata.json, *.stats        manifests, lists and metadata of commits that did not land
 
         listed --closed, older than `older_than`?--> candidates --no snapshot, log or statistics refer to it?--> queue
 
-Anything else below the table's location is not ours to judge. A commit under way is safe in three ways: its epoch is
-open, its files are young, and the queue asks once more before it deletes. Files are listed before the table is asked
-what it refers to, so what was committed in between is found referred to.
+Anything else below the table's location is not ours to judge. An epoch under way is open, which the table itself tells,
+so its files stay however old they are. Of all else that is under way, by whatever process, age alone tells: `QUIET` is
+the least, however short `older_than` is. The queue asks once more before it deletes. Files are listed before the table
+is asked what it refers to, so what was committed in between is found referred to.
 
 A table's folder may hold another one's files: renamed tables stay where they are, and the name is used again. So if
 there is metadata of another table in it, nothing is swept, also if that table is still empty: what it is about to
@@ -20,7 +21,7 @@ commit may lie there already. Planning is pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -32,8 +33,11 @@ from frazil.model.ledger import Fence, SnapshotFacts, TableHead
 from frazil.model.names import JobId, TableName
 from frazil.model.position import NotAPosition, Position, is_before, parse_position
 
+QUIET = timedelta(hours=1)
+"""How long a rewrite, a replay or a commit may write nothing and still be under way. One that is tried again lasts for
+half an hour in iceberg-java, and a rewrite closes a file every few minutes."""
 _EPOCH = re.compile(r"frazil_job=(?P<job>[^/]+)/epoch=(?P<epoch>[^/]+)/fence=(?P<generation>\d+)-(?P<owner>[^/]+)/.+")
-_RUN = re.compile(r"(?P<folder>frazil_job=[^/]+/replay=[^/]+|frazil_maintenance/[^/=]+=(?P<run>[^/]+))/.+")
+_RUN = re.compile(r"(?P<folder>frazil_job=[^/]+/replay=[^/]+|frazil_maintenance/[^/=]+=[^/]+)/.+")
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _METADATA = re.compile(
     rf"{_UUID}-m\d+\.avro|optimized-m-{_UUID}\.avro|snap-\d+-\d+-{_UUID}\.avro|[^/]+\.stats"
@@ -108,11 +112,11 @@ def plan_sweep(
     table: TablePlace,
     listed: Sequence[ListedFile],
     *,
-    older_than: datetime,
-    running: Collection[str] = (),
+    now: datetime,
+    older_than: timedelta,
 ) -> tuple[ListedFile, ...]:
-    """Files that can no longer become part of the table, unless they are already; that is for the lake to say.
-    `running` are the ids of maintenance under way. Pure."""
+    """Files that can no longer become part of the table, unless they are already; that is for the lake to say. Pure."""
+    closed_before, quiet_since = now - older_than, now - max(older_than, QUIET)
     progress = progress_of(table.main, table.branches)
     young_runs = set()
     own: list[tuple[ListedFile, str]] = []
@@ -121,16 +125,16 @@ def plan_sweep(
         if below is not None:
             own.append((file, below))
             run = _RUN.fullmatch(below)
-            if run is not None and (file.modified_at >= older_than or run["run"] in running):
+            if run is not None and file.modified_at >= quiet_since:
                 young_runs.add(run["folder"])
     found = [
         file
         for file, below in own
-        if file.modified_at < older_than and (_is_closed(below, progress) or _is_abandoned(below, young_runs))
+        if (file.modified_at < closed_before and _is_closed(below, progress)) or _is_abandoned(below, young_runs)
     ]
     for file in listed:
         below = _below(table.metadata_location, file.path)
-        if below is not None and file.modified_at < older_than and _METADATA.fullmatch(below):
+        if below is not None and file.modified_at < quiet_since and _METADATA.fullmatch(below):
             found.append(file)
     return tuple(found)
 
@@ -194,7 +198,7 @@ class Sweep:
         self._older_than = older_than
         self._clock = clock
 
-    def plan(self, table: TableName, running: Collection[str] = ()) -> tuple[Swept, Sequence[ListedFile]]:
+    def plan(self, table: TableName) -> tuple[Swept, Sequence[ListedFile]]:
         """What `perform` would queue now. Raises like `SweepingLake.place`."""
         now = self._clock.now()
         before = self._lake.place(table)
@@ -219,15 +223,15 @@ class Sweep:
                     "delete that file if no catalog has such a table any more"
                 )
                 return Swept(listed=len(listed), skipped=reason), ()
-        candidates = plan_sweep(before, list(listed.values()), older_than=now - self._older_than, running=running)
+        candidates = plan_sweep(before, list(listed.values()), now=now, older_than=self._older_than)
         waiting = {row.path for batch in self._queue.batches() for row in batch.rows}
         asked = [file.path for file in candidates if file.path not in waiting]
         found = [listed[path] for path in self._lake.unreferenced(table, asked)]
         return Swept(listed=len(listed), queued=len(found), bytes=sum(file.size for file in found)), found
 
-    def perform(self, table: TableName, running: Collection[str] = ()) -> Swept:
+    def perform(self, table: TableName) -> Swept:
         """Raises like `plan`, and StorageUnavailable if the queue cannot be written."""
-        swept, found = self.plan(table, running)
+        swept, found = self.plan(table)
         if found:
             uuid = self._lake.place(table).uuid
             now = self._clock.now()

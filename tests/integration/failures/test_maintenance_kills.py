@@ -6,7 +6,9 @@ at last nobody is killed: the files that the table refers to are there, and no o
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from frazil.demo.proof import differences
 from frazil.demo.shop import Rows
+from frazil.maintenance.orphans import QUIET
 from frazil.model.names import TableName
 from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode
@@ -77,6 +80,7 @@ def test_maintenance_killed_in_every_action_loses_nothing_and_leaves_nothing_beh
             diary.read_all()
         publish(stage, spark, rounds=1)
         for moment in ("sweep-queued", "delete-done"):
+            age(stage)
             killed(stage, moment)
             diary.read_all()
     finally:
@@ -85,6 +89,7 @@ def test_maintenance_killed_in_every_action_loses_nothing_and_leaves_nothing_beh
     garbage = on_disk(stage, table) - needed(stage, spark, table)
     assert garbage, "runs that were killed leave files"
     for _ in range(2):
+        age(stage)
         with stage.pipeline(spark) as pipeline:
             assert not [step.error for step in pipeline.maintain() if step.error]
     assert diary.read_all() <= MAINTENANCE["expire"]["max_snapshots"] + 1
@@ -99,6 +104,14 @@ def publish(stage: Stage, spark: SparkSession, rounds: int) -> None:
 def killed(stage: Stage, moment: str) -> None:
     process = stage.start(SCRIPT, str(stage.config), moment)
     assert stage.finished(process) == -signal.SIGKILL, f"{moment} did not come: {stage.said(process)}"
+
+
+def age(stage: Stage) -> None:
+    """All files, by longer than what is under way may take: nobody is."""
+    then = time.time() - 2 * QUIET.total_seconds()
+    for path in stage.warehouse.rglob("*"):
+        if path.is_file():
+            os.utime(path, (then, then))
 
 
 def on_disk(stage: Stage, table: TableName) -> set[str]:

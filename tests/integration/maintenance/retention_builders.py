@@ -10,7 +10,7 @@ A clock that can be set forward stands in for waiting.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -211,8 +211,8 @@ class Stage:
         wanted = ExpireSettings(**{"max_age": DAY, "max_snapshots": 1000, **settings})
         return Expire(lake or self.snapshots, queue or self.queue, wanted, self.clock).perform(self.name)
 
-    def sweep(self, lake: Any = None, queue: Any = None, running: Sequence[str] = ()) -> Any:
-        return Sweep(lake or self.files, queue or self.queue, DAY, self.clock).perform(self.name, running)
+    def sweep(self, lake: Any = None, queue: Any = None, older_than: timedelta = DAY) -> Any:
+        return Sweep(lake or self.files, queue or self.queue, older_than, self.clock).perform(self.name)
 
     def clean(self, lake: Any = None, queue: Any = None, max_retries: int = 20) -> Cleaned:
         settings = QueueSettings(grace=GRACE, max_retries=max_retries)

@@ -14,6 +14,7 @@ import pytest
 from retention_builders import DAY, FENCE, GRACE, SHOP, Crash, Crashing, Stage
 
 from frazil.lake.tables import Tables
+from frazil.maintenance.orphans import QUIET
 from frazil.model.commit import Accepted, ClearPlan, CommitPlan
 from frazil.model.deletions import ListedFile
 from frazil.model.ledger import Fence, LedgerEntry
@@ -113,15 +114,31 @@ def test_files_of_others_are_not_ours_to_judge(stage: Stage) -> None:
 
 def test_a_rewrite_that_runs_for_days_keeps_its_files(stage: Stage) -> None:
     filled(stage)
-    first, second = uuid4(), uuid4()
-    touch(f"{maintenance_folder(stage.table.data_location, 'compact', first)}/data-0.parquet")
-    old = touch(f"{maintenance_folder(stage.table.data_location, 'compact', second)}/data-0.parquet")
-    young = touch(f"{maintenance_folder(stage.table.data_location, 'compact', second)}/data-1.parquet")
+    folder = maintenance_folder(stage.table.data_location, "compact", uuid4())
+    touch(f"{folder}/data-0.parquet")
+    young = touch(f"{folder}/data-1.parquet")
     stage.clock.ahead = 2 * DAY
     later = (stage.clock.now() - timedelta(hours=1)).timestamp()
     os.utime(local(young), (later, later))
-    assert stage.sweep(running=[str(first)]).queued == 0
-    assert local(old).exists()
+    assert stage.sweep().queued == 0
+
+
+def test_whoever_sweeps_without_waiting_takes_no_file_of_a_commit_or_a_rewrite_under_way(stage: Stage) -> None:
+    """H18: by another process, of which nobody knows. Epochs that are closed need no age: the table tells."""
+    filled(stage)
+    open_epoch = str(local(stage.write({9: "z"}, 10**6).path))
+    garbage = {str(local(path)) for path in leave_garbage(stage)}
+    closed = {path for path in garbage if "/epoch=" in path}
+    under_way = garbage - closed
+    assert closed
+    assert under_way
+    stage.clock.ahead = timedelta(seconds=1)
+    stage.sweep(older_than=timedelta(0))
+    assert stage.queued() == closed
+    stage.clock.ahead = 2 * QUIET
+    stage.sweep(older_than=timedelta(0))
+    assert stage.queued() == garbage
+    assert open_epoch in stage.on_disk()
 
 
 class Late:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.lake.reachable import named_by, path_key
-from frazil.maintenance.orphans import plan_sweep
+from frazil.maintenance.orphans import QUIET, plan_sweep
 from frazil.model.deletions import ListedFile, TablePlace
 from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
 from frazil.model.names import JobId
@@ -70,8 +70,8 @@ def epoch(resolved: Position, by: Fence, job: str = "shop") -> str:
     return f"{DATA}/frazil_job={job}/epoch={resolved.text}/fence={by.label}/shard=0/data-1-0.parquet"
 
 
-def found(table: TablePlace, *files: ListedFile, running: tuple[str, ...] = ()) -> list[str]:
-    return [file.path for file in plan_sweep(table, files, older_than=NOW - AGE, running=running)]
+def found(table: TablePlace, *files: ListedFile, older_than: timedelta = AGE) -> list[str]:
+    return [file.path for file in plan_sweep(table, files, now=NOW, older_than=older_than)]
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 20), st.integers(1, 20), st.booleans(), st.booleans())
@@ -148,7 +148,24 @@ def test_runs_are_abandoned_as_a_whole() -> None:
     for folder in (run, replay):
         assert found(table, old(f"{folder}/a"), old(f"{folder}/deep/b")) == [f"{folder}/a", f"{folder}/deep/b"]
         assert found(table, old(f"{folder}/a"), young(f"{folder}/b")) == []
-    assert found(table, old(f"{run}/a"), running=(RUN,)) == []
+
+
+def test_what_only_its_age_tells_from_work_under_way_stays_for_an_hour_however_little_is_asked_for() -> None:
+    """H18: another process may commit it yet. That an epoch is closed is told by the table."""
+    table = place(head(facts(1, Hlc(9), fence(1))))
+    closed = epoch(Hlc(9), fence(1))
+    others = [
+        f"{DATA}/frazil_maintenance/compact={RUN}/a",
+        f"{DATA}/frazil_job=shop/replay={RUN}/a",
+        f"{METADATA}/{RUN}-m0.avro",
+        f"{METADATA}/00012-{RUN}.metadata.json",
+    ]
+    moments = {"now": timedelta(seconds=1), "an hour": QUIET, "more": QUIET + timedelta(seconds=1)}
+    swept = {
+        name: found(table, *(ListedFile(path, 1, NOW - age) for path in (closed, *others)), older_than=timedelta(0))
+        for name, age in moments.items()
+    }
+    assert swept == {"now": [closed], "an hour": [closed], "more": [closed, *others]}
 
 
 @pytest.mark.parametrize(
