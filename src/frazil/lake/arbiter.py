@@ -4,7 +4,7 @@
     take(job, fence, head) --> one row (pipeline, generation, owner, host, taken_at) and the property, in one commit
                                on exactly that head: of two that read one head, one is Accepted, one Conflicted
 
-The property decides; the rows are for people.
+The property decides; the rows are for people. Old snapshots go once there are many: somebody may start every minute.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from frazil.clock import Clock
 from frazil.lake.catalogs import Catalog
 from frazil.lake.system_tables import SystemTable, system_shape
 from frazil.model.columns import LONG, STRING, TIMESTAMPTZ
-from frazil.model.commit import CommitAnswer
+from frazil.model.commit import Accepted, CommitAnswer
 from frazil.model.ledger import Fence, TableHead
 from frazil.model.names import SYSTEM_NAMESPACE, JobId, TableName
 
+MOST_OLD = 50
 PIPELINES = TableName((SYSTEM_NAMESPACE,), "pipelines")
 _SHAPE = system_shape(
     {"pipeline": STRING, "generation": LONG, "owner": STRING, "host": STRING, "taken_at": TIMESTAMPTZ},
@@ -53,4 +54,7 @@ class IcebergArbiter:
             "taken_at": self._clock.now(),
         }
         summary = {"frazil.operation": "fence", "frazil.fence": fence.text, "frazil.pipeline": job.text}
-        return self._table.append(read, [row], summary, {job.fence_property: fence.text})
+        answer = self._table.append(read, [row], summary, {job.fence_property: fence.text})
+        if isinstance(answer, Accepted):
+            self._table.tidy(MOST_OLD)
+        return answer

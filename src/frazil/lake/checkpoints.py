@@ -6,7 +6,7 @@
 
 A mirror: nothing is ever decided from it (H48). So it neither stops a pipeline nor is worth waiting for: what could
 not be recorded is logged, and the next epoch's record makes it good. Snapshots behind the newest are of no use to
-anybody and go once a while, with the files that only they had.
+anybody and go once there are many, with the files that only they had.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Checkpoints:
     """The table of one catalog."""
 
     def __init__(self, catalog: Catalog, clock: Clock, *, tidy_every: int = TIDY_EVERY) -> None:
-        """Old snapshots go with every so many records."""
+        """Old snapshots go once there are so many."""
         self._catalog = catalog
         self._clock = clock
         self._table = SystemTable(catalog, NAME, _SHAPE, clock, partition_by="pipeline", short_history=True)

@@ -9,7 +9,7 @@
                             confirmed; its files stay until it is expanded
 
 A batch has a name that is never used twice, so two workers that settle the same one do it once. The rows of a batch
-are all of one table and of one kind. The table's own old snapshots go once a while, as those of the checkpoints.
+are all of one table and of one kind. The table's own old snapshots go once there are many, as those of the checkpoints.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from frazil.model.snapshots import TableSnapshots
 
 NAME = "deletion_queue"
 BATCH_FILES = 1000
-TIDY_EVERY = 50
+MOST_OLD = 50
 _ATTEMPTS = 8
 _CENSUS_SECONDS = 600.0
 """So long a known name is taken for the table that it was: names are listed every time, and a worker asks again."""
@@ -154,7 +154,7 @@ class IcebergDeletionQueue:
                 f"cannot write to {self._table.name}: {_ATTEMPTS} attempts failed, the last one with: {last}",
                 hint="others write to it all the time, or the catalog is in trouble: it is tried again later",
             )
-        self._table.tidy(TIDY_EVERY)
+        self._table.tidy(MOST_OLD)
         return tuple(rows)
 
     def _names(self, head: TableHead) -> set[str]:

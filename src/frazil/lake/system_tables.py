@@ -5,6 +5,10 @@ SystemTable.head() --> there? no: create --> TableHead
 SystemTable.append(head, rows)             --> Parquet through the table's own FileIO --> Publication --> CommitAnswer
 SystemTable.replace(head, partition, rows) --> the same, and all that was in this partition is gone
 SystemTable.exchange(head, partition, ...) --> rows of several partitions come, those of one go
+SystemTable.tidy(most)                     --> more snapshots than that could go? --> they go, with their files
+
+These tables clean up after themselves, and at once: nobody but Frazil reads their past, and a deletion queue that had
+to hold its own files would grow by what it takes to empty it. Files of all other tables are deleted by the queue alone.
 """
 
 from __future__ import annotations
@@ -35,14 +39,20 @@ from frazil.model.write import DeleteMode, TableOptions
 
 _OPTIONS = TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
 _NOTHING: Mapping[str, str] = {}
+_MAX_AGE, _LEAST = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"
+_ICEBERGS = {_MAX_AGE: "432000000", _LEAST: "1"}
 # A commit every few seconds: without bounds the table's metadata would outgrow its rows within hours.
-_SHORT_HISTORY = {
-    "history.expire.max-snapshot-age-ms": "600000",
-    "history.expire.min-snapshots-to-keep": "10",
-    "write.metadata.previous-versions-max": "20",
-}
+_SHORT_HISTORY = {_MAX_AGE: "600000", _LEAST: "10", "write.metadata.previous-versions-max": "20"}
 _log = logging.getLogger("frazil.catalog")
 _MALFORMED = "org.apache.iceberg.exceptions.BadRequestException"
+
+
+def may_go(head: TableHead) -> int:
+    """How many snapshots the table's properties allow to go, as of its newest one. Pure. Raises ValueError if they are
+    no numbers."""
+    bounds = {**_ICEBERGS, **head.properties}
+    oldest = head.ancestry[0].timestamp_ms - int(bounds[_MAX_AGE]) if head.ancestry else 0
+    return sum(snapshot.timestamp_ms < oldest for snapshot in head.ancestry[int(bounds[_LEAST]) :])
 
 
 def system_shape(columns: Mapping[str, Type], key: tuple[str, ...]) -> TableShape:
@@ -54,7 +64,7 @@ def system_shape(columns: Mapping[str, Type], key: tuple[str, ...]) -> TableShap
 
 class SystemTable:
     """One of them, in one catalog. `partition_by` names a column of text whose values are exchanged as a whole. With
-    `short_history` only the newest state is of use to anybody: older snapshots go, see `tidy`."""
+    `short_history` only the newest state is of use to anybody: older snapshots go sooner, see `tidy`."""
 
     def __init__(
         self,
@@ -73,7 +83,7 @@ class SystemTable:
         self._partition_by = partition_by
         partition = () if partition_by is None else (parse_partition(partition_by),)
         self._options = replace(_OPTIONS, partition=partition, properties=_SHORT_HISTORY if short_history else _NOTHING)
-        self._commits = 0
+        self._committed_on: TableHead | None = None
 
     @property
     def name(self) -> TableName:
@@ -102,6 +112,7 @@ class SystemTable:
     ) -> CommitAnswer:
         """Lands on exactly this head or not at all. Raises StorageUnavailable if the rows cannot be written, before
         anything is sent."""
+        self._committed_on = head
         files = [self._file(_base_of(head), rows)]
         publication = Publication(
             data_files=files, summary=summary, properties=lambda snapshot_id, sequence_number: properties
@@ -119,20 +130,27 @@ class SystemTable:
         Lands and raises like `append`."""
         if self._partition_by is None:
             raise TypeError(f"{self._name} is not partitioned: nothing of it can be exchanged")
+        self._committed_on = head
         files = [self._file(_base_of(head), rows, value) for value, rows in groups.items() if rows]
         replaced = None if gone is None else (self._partition_by, gone)
         return publish(self._catalog, _base_of(head), Publication(data_files=files, replaced=replaced, summary=summary))
 
-    def tidy(self, every: int) -> None:
-        """To be called after each commit: every so many of them, snapshots that the table's properties allow to go are
-        removed, with the files that nothing else refers to. Failing that, a line in the log."""
-        self._commits += 1
-        if self._commits % every == 0:
-            try:
+    def tidy(self, most: int) -> None:
+        """To be called after each commit: once so many snapshots are allowed to go by the table's properties, they are
+        removed, with the files that nothing else refers to. What the table held before the commit decides, however
+        short the life of a process is. Failing that, a line in the log.
+
+        Iceberg-java does it, tries again by itself and deletes at once: it may remove what nobody refers to and no
+        more, so an answer that is lost leaves files behind and breaks nothing.
+        """
+        try:
+            if self._committed_on is not None and may_go(self._committed_on) >= most:
                 self._catalog.java.loadTable(self._catalog.identifier(self.name)).expireSnapshots().commit()
-            except JAVA_ERRORS as error:
-                failure = failure_of(error, iceberg_properties(self._catalog.settings))
-                _log.warning("old snapshots of %s were not removed: %s", self._name, failure)
+        except JAVA_ERRORS as error:
+            failure = failure_of(error, iceberg_properties(self._catalog.settings))
+            _log.warning("old snapshots of %s were not removed: %s", self._name, failure)
+        except ValueError as error:
+            _log.warning("old snapshots of %s were not removed: %s", self._name, error)
 
     def _file(self, base: Base, rows: Sequence[Mapping[str, object]], partition: str | None = None) -> dict[str, Any]:
         """Writes the rows, and gives their manifest entry. A table that is not cut (any more) takes no partition."""

@@ -159,20 +159,25 @@ def test_a_lost_table_is_made_again(own: Catalog) -> None:
     assert counts(own, SHOP) == {"shop.orders": 2}
 
 
-def test_old_snapshots_go_with_the_files_that_only_they_had(own: Catalog, tmp_path: Path) -> None:
-    """One snapshot an epoch, for years."""
+@pytest.mark.parametrize("is_run_once", [False, True], ids=["daemon", "cron"])
+def test_old_snapshots_go_with_the_files_that_only_they_had(own: Catalog, tmp_path: Path, is_run_once: bool) -> None:
+    """One snapshot an epoch, for years; by one process, or by one for each epoch."""
     checkpoints = Checkpoints(own, MeddledClock(), tidy_every=5)
     assert checkpoints.record(SHOP, [row("shop.orders")])
     name = f"{own.settings.name}.{TABLE.sql}"
     bounds = "'history.expire.max-snapshot-age-ms'='1', 'history.expire.min-snapshots-to-keep'='2'"
     own.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({bounds})")
-    for documents in range(1, 10):
+    held = []
+    for documents in range(1, 16):
+        if is_run_once:
+            checkpoints = Checkpoints(own, MeddledClock(), tidy_every=5)
         assert checkpoints.record(SHOP, [row("shop.orders", documents)])
-    assert own.spark.table(f"{name}.snapshots").count() == 2
+        held.append(own.spark.table(f"{name}.snapshots").count())
+    assert held == [2, 3, 4, 5, 6, 7, 2, 3, 4, 5, 6, 7, 2, 3, 4], "two stay, and five of the others wait for each other"
     on_disk = {str(path) for path in (tmp_path / "warehouse").rglob("data/*.parquet")}
     assert set(data_files(own)) < on_disk
-    assert len(on_disk) == 3, "of the two snapshots, and the one that the older of them replaced"
-    assert counts(own, SHOP) == {"shop.orders": 9}
+    assert len(on_disk) == 5, "of the four snapshots, and the one that the oldest of them replaced"
+    assert counts(own, SHOP) == {"shop.orders": 15}
 
 
 def test_a_table_twice_in_one_record_is_refused(own: Catalog) -> None:
