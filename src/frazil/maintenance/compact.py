@@ -149,9 +149,10 @@ def plan_compaction(
     if live.snapshot_id is None or any(_has_variant(field.type) for field in table.schema):
         return None
     look = _Look(settings, order, _dead_shares(live))
+    written = {field.id for field in table.schema}
     partitions: dict[_Partition, list[LiveFile]] = {}
     for file in live.files:
-        if file.format == _PARQUET:
+        if file.format == _PARQUET and _read_by(file) <= written:
             partitions.setdefault((file.spec_id, file.partition), []).append(by_position(file))
     deletes = _equality_numbers(live)
     found: list[tuple[int, str, Group]] = []
@@ -172,6 +173,12 @@ def plan_compaction(
         waiting=len(ordered) - len(chosen),
         order=order,
     )
+
+
+def _read_by(file: LiveFile) -> set[int]:
+    """Columns by which equality deletes find rows of the file. One that was dropped since would not be written any
+    more, and they would find nothing (H15): such a file waits until they are converted."""
+    return {id_ for delete in file.deletes for id_ in delete.equality_ids}
 
 
 def _has_variant(type_: Type) -> bool:

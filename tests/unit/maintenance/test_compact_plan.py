@@ -106,6 +106,14 @@ def test_files_of_different_partitions_never_meet() -> None:
     assert plan_compaction(TABLE, live(*files), SETTINGS) is None
 
 
+def test_a_file_waits_whose_rows_are_found_by_a_column_that_was_dropped_since() -> None:
+    """H15: the column would not be written any more, and the delete would find nothing."""
+    by_dropped = replace(delete("e", kind=Kind.EQUALITY_DELETE), equality_ids=(1, 7))
+    files = [file(name, deletes=[by_dropped]) for name in "abc"]
+    assert plan_compaction(TABLE, live(*files), SETTINGS) is None
+    assert planned(*(file(name, deletes=[delete("e", kind=Kind.EQUALITY_DELETE)]) for name in "abc")).groups
+
+
 def test_a_file_with_many_deleted_rows_is_rewritten_by_itself() -> None:
     plan = planned(file("a", 90 * MB, deletes=[delete("d", 301, of="a")]))
     assert [paths(group) for group in plan.groups] == [["a"]]
