@@ -19,9 +19,10 @@ from frazil.lake.catalog_settings import CatalogSettings, CatalogType, scheme_of
 from frazil.lake.catalogs import Catalog
 from frazil.lake.rest import COMMIT_TRANSACTION, CREATE_VIEW, RENAME_TABLE, endpoints
 from frazil.model.names import TableName
-from frazil.model.write import TableOptions
+from frazil.model.write import DeleteMode, TableOptions
 
 WITHOUT_V3 = 2
+_DELETES_FROM_VERSION = 2
 _V3_MISSING = "no format version 3: tables are made as version 2, with position deletes instead of deletion vectors"
 
 
@@ -123,6 +124,17 @@ def check_version(table: TableName, options: TableOptions, given: int) -> None:
         raise ConfigError(
             f"{table}: format_version is {options.format_version}, and this catalog has {_V3_MISSING}",
             hint="remove format_version from the table's entry, or set it to 2",
+            table=table.text,
+        )
+
+
+def check_deletes(table: TableName, options: TableOptions, given: int) -> None:
+    """Raises ConfigError if rows of an existing table are to be replaced, and its version of the format knows no
+    deletes. Pure."""
+    if options.mode is not DeleteMode.APPEND_ONLY and given < _DELETES_FROM_VERSION:
+        raise ConfigError(
+            f"{table} is a table of format version {given}, which has no row-level deletes",
+            hint=f"ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '2'), or set deletes: append-only",
             table=table.text,
         )
 

@@ -24,7 +24,7 @@ from frazil.lake.catalogs import Catalog
 from frazil.lake.failures import JAVA_ERRORS
 from frazil.lake.system_tables import SystemTable, system_shape
 from frazil.model.columns import LONG, STRING, TIMESTAMPTZ
-from frazil.model.commit import Accepted
+from frazil.model.commit import Accepted, Refused
 from frazil.model.epoch import ConsistentEpoch
 from frazil.model.ledger import TableHead
 from frazil.model.names import JobId, TableName
@@ -114,7 +114,9 @@ class ConsistentEpochs:
     def _keep_newest(self, job: JobId) -> None:
         head = self._table.head()
         summary = {"frazil.operation": "tidy", "frazil.pipeline": job.text}
-        self._table.exchange(head, job.text, {job.text: self._newest(job, head.snapshot_id)}, summary)
+        answer = self._table.exchange(head, job.text, {job.text: self._newest(job, head.snapshot_id)}, summary)
+        if isinstance(answer, Refused):
+            _log.warning("the moments of pipeline %s are not tidied: %s", job, answer.reason)
 
     def _newest(self, job: JobId, snapshot_id: int | None = None) -> list[dict[str, Any]]:
         """The rows of the newest moments: as of now, or of a snapshot."""

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from frazil.errors import CatalogUnavailable, ConfigError, FrazilError
-from frazil.lake.capabilities import by_type, check_version, learn
+from frazil.lake.capabilities import by_type, check_deletes, check_version, learn
 from frazil.lake.catalogs import Catalog, iceberg_properties
 from frazil.lake.changes import Add, Drop, MakeOptional, Move, Rename, SchemaChange, Step, Widen, dotted
 from frazil.lake.creation import create_table, uuid_properties
@@ -369,8 +369,10 @@ class Tables:
 def planned(
     table: TableName, columns: Sequence[Column], options: TableOptions, metadata: Mapping[str, Any]
 ) -> SchemaChange:
-    """Pure: what must change in a table with this metadata for the columns to fit."""
+    """Pure: what must change in a table with this metadata for the columns to fit. Raises ConfigError for a table that
+    cannot be mirrored to."""
     loaded = parse_table(table, metadata)
+    check_deletes(table, options, loaded.format_version)
     orders = [field["source-id"] for order in metadata.get("sort-orders", ()) for field in order["fields"]]
     partitions = [field.source_id for spec in loaded.specs for field in spec.fields]
     known = remembered(loaded.properties)

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from frazil.errors import ConfigError
-from frazil.lake.capabilities import Capabilities, by_type, check_version, refined
+from frazil.lake.capabilities import Capabilities, by_type, check_deletes, check_version, refined
 from frazil.lake.catalogs import CatalogSettings, CatalogType
 from frazil.lake.rest import COMMIT_TRANSACTION, RENAME_TABLE
 from frazil.model.names import TableName
-from frazil.model.write import TableOptions
+from frazil.model.write import DeleteMode, TableOptions
 
 
 def test_a_hadoop_catalog_renames_nothing_and_has_several_writers_on_hdfs_alone() -> None:
@@ -38,6 +38,15 @@ def test_a_version_that_was_asked_for_is_given_or_refused() -> None:
     with pytest.raises(ConfigError, match="position deletes instead of deletion vectors") as refused:
         check_version(table, TableOptions(insists_on_version=True), given=2)
     assert "set it to 2" in refused.value.hint
+
+
+def test_a_table_whose_version_has_no_deletes_takes_a_changelog_alone() -> None:
+    table = TableName(("shop",), "orders")
+    check_deletes(table, TableOptions(mode=DeleteMode.APPEND_ONLY), given=1)
+    check_deletes(table, TableOptions(), given=2)
+    with pytest.raises(ConfigError, match=r"shop.orders is a table of format version 1") as refused:
+        check_deletes(table, TableOptions(mode=DeleteMode.EQUALITY), given=1)
+    assert "'format-version' = '2'" in refused.value.hint
 
 
 def test_every_ability_has_a_name_for_people() -> None:
