@@ -36,12 +36,22 @@ def parse_keep(text: str) -> tuple[str, float]:
 
 
 def parse_hours(text: str) -> tuple[time, time]:
-    """(begin, end) of `07:30-19:00`. Raises ValueError."""
-    begin, _, end = text.partition("-")
+    """(begin, end) of `07:30-19:00`, in UTC; the end may be on the next day. Raises ValueError."""
+    first, _, last = text.partition("-")
     try:
-        return time.fromisoformat(begin.strip()), time.fromisoformat(end.strip())
+        begin, end = _time_of_day(first), _time_of_day(last)
     except ValueError:
-        raise ValueError(f"{text!r} must be two times of the day: 07:30-19:00") from None
+        raise ValueError(f"{text!r} must be two times of the day in UTC, without a time zone: 07:30-19:00") from None
+    if begin == end:
+        raise ValueError(f"{text!r} could be no time or all day; `enabled: false` is all day")
+    return begin, end
+
+
+def _time_of_day(text: str) -> time:
+    found = time.fromisoformat(text.strip())
+    if found.tzinfo is not None:
+        raise ValueError("a time zone")
+    return found
 
 
 def _hours(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -257,7 +267,7 @@ class MaintenanceConfig(Settings):
     )
     quiet_hours: Annotated[tuple[str, ...], AfterValidator(_hours), Shown("list of hours", _rules_text)] = Field(
         default=(),
-        description="Hours (UTC) at which the daemon maintains nothing.",
+        description="Hours at which the daemon maintains nothing; in UTC, written without a time zone.",
         examples=[["07:30-19:00"]],
     )
     budget: BudgetConfig = Field(default_factory=BudgetConfig, description="What maintenance may take.")
