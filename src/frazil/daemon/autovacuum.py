@@ -3,10 +3,13 @@
     every second: each table --numbers in memory--> due? --not the hour, not a byte left?--> later
                                                      |
                                                      v
-                               one table at a time: convert, compact, manifests, expire, sweep; then what is queued
+                               one table at a time: expire, sweep; convert, compact, manifests; then what is queued
                                                      |        a table that falls behind meanwhile: pause here
                                                      v
                                what the table holds now, from the head that came of it
+
+Here snapshots expire before files are rewritten: a rewrite may take until the table is behind, every time, and what
+would follow it would never be reached. What was not reached is due again at the next look.
 
 In a thread of its own. What goes wrong is logged and tried again later: maintenance never stops a pipeline.
 """
@@ -19,7 +22,7 @@ from threading import Event, Thread
 
 from frazil.clock import Clock
 from frazil.config.maintenance import MaintenanceConfig
-from frazil.daemon.due import CONVERT, Activity, Due, debt, due, is_behind, is_finished, is_quiet
+from frazil.daemon.due import CLEAN, CONVERT, REWRITE, Activity, Due, debt, due, is_behind, is_finished, is_quiet
 from frazil.daemon.holdings import Added, Holdings
 from frazil.daemon.maintaining import DELETE, Maintenance
 from frazil.daemon.results import MaintenanceStep
@@ -49,6 +52,15 @@ class _Mark:
     holdings: Holdings = field(default_factory=Holdings)
     snapshots: int = 0
     finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Performed:
+    """`begun` if it was let do anything, `whole` if nothing held it up: neither whoever was asked, nor an error."""
+
+    steps: tuple[MaintenanceStep, ...] = ()
+    begun: bool = False
+    whole: bool = True
 
 
 class Autovacuum:
@@ -145,33 +157,39 @@ class Autovacuum:
                 self._maintain_table(by_name[target], what)
         cleaned = [target for target, what in found.items() if DELETE in what.actions]
         if cleaned and not self._stop.is_set():
-            self._perform(cleaned, Due("", (DELETE,)), lambda: not self._stop.is_set())
+            self._perform(cleaned, Due("the queue", (DELETE,)), lambda: not self._stop.is_set())
 
     def _maintain_table(self, table: RunningTable, what: Due) -> None:
         before, began = self._marks.get(table.target, self._start), self._clock.monotonic()
         epochs, added = table.epochs, table.added
         _log.info("maintaining", table=table.name, reason=what.reason, actions=" ".join(what.actions))
-        actions = tuple(action for action in what.actions if action != DELETE)
         may_go_on = self._patience(table)
-        order = replace(what, actions=actions)
-        steps, is_whole = self._perform([table.target], order, may_go_on, lambda: table.turn)
+        cleaned = self._perform([table.target], what.only(CLEAN), may_go_on, lambda: table.turn)
+        rewritten = self._perform([table.target], what.only(REWRITE), may_go_on, lambda: table.turn)
+        steps = (*cleaned.steps, *rewritten.steps)
         self._show(table)
         now = self._clock.monotonic()
-        mark = replace(before, at=now, convert_took=now - began, converted=epochs)
+        mark = replace(before, at=now, convert_took=now - began)
+        if rewritten.begun:
+            mark = replace(mark, converted=epochs)
         if what.actions != CONVERT:
-            left = [step for step in steps if not step.done or step.counts.get("waiting")]
             mark = replace(
                 mark,
                 convert_took=sum(step.seconds for step in steps if step.action in CONVERT),
                 looked_at=now,
                 look_took=now - began,
+            )
+        if what.actions != CONVERT and rewritten.begun:
+            left = [step for step in steps if not step.done or step.counts.get("waiting")]
+            mark = replace(
+                mark,
                 epochs=epochs,
                 added=added,
                 holdings=table.holdings or Holdings(),
-                finished=what.finish and is_whole and not left and may_go_on(),
+                finished=what.finish and rewritten.whole and not left,
             )
-        if DELETE in what.actions:
-            mark = replace(mark, cleaned_at=now, snapshots=mark.holdings.snapshots)
+        if DELETE in what.actions and cleaned.whole:
+            mark = replace(mark, cleaned_at=now, snapshots=(table.holdings or Holdings()).snapshots)
         self._marks[table.target] = mark
         done = [step for step in steps if step.done]
         waits = "; ".join(f"{step.action}: {step.error or step.reason}" for step in steps if not step.done)
@@ -179,10 +197,18 @@ class Autovacuum:
         table.upkeep = Upkeep(self._clock.now() if done else table.upkeep.at, names, waits, table.upkeep.debt)
 
     def _perform(
-        self, targets: Sequence[TableName], what: Due, proceed: Callable[[], bool], turn: Turn | None = None
-    ) -> tuple[list[MaintenanceStep], bool]:
-        """What was done, and whether that was all that was asked for."""
+        self, targets: Sequence[TableName], what: Due, may_go_on: Callable[[], bool], turn: Turn | None = None
+    ) -> _Performed:
+        if not what.actions:
+            return _Performed()
         steps: list[MaintenanceStep] = []
+        answers: list[bool] = []
+
+        def proceed() -> bool:
+            answers.append(may_go_on())
+            return answers[-1]
+
+        failed = False
         try:
             for step in self._maintenance.run(
                 targets, actions=what.actions, finish=what.finish, proceed=proceed, turn=turn
@@ -191,8 +217,8 @@ class Autovacuum:
                 steps.append(step)
         except Exception as error:  # whatever it met, the stream goes on
             _log.warning("maintenance failed", reason=f"{type(error).__name__}: {error}")
-            return steps, False
-        return steps, True
+            failed = True
+        return _Performed(tuple(steps), any(answers), all(answers) and not failed)
 
     def _patience(self, table: RunningTable) -> Callable[[], bool]:
         """Whether to go on. A table that was not behind when it began must not be while it lasts, also if it is this

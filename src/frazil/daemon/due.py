@@ -11,8 +11,8 @@ Whether an action is worth it is for its own plan to say; here only when to look
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, time
 
 from frazil.config.maintenance import MaintenanceConfig
@@ -23,7 +23,8 @@ from frazil.model.state import TableState
 
 CONVERT = ("convert",)
 REWRITE = (*CONVERT, "compact", "manifests")
-EVERYTHING = (*REWRITE, "expire", "sweep", "delete")
+CLEAN = ("expire", "sweep")
+EVERYTHING = (*REWRITE, *CLEAN, "delete")
 PAUSE = 3.0
 """So many times as long as its last maintenance took, a table is left alone: at most a quarter of the time. Conversions
 have another quarter: while they wait for a compaction's pause, readers pay for it, and the next one takes longer."""
@@ -65,6 +66,10 @@ class Due:
     reason: str
     actions: tuple[str, ...]
     finish: bool = False
+
+    def only(self, actions: Collection[str]) -> Due:
+        """As much of it as these are."""
+        return replace(self, actions=tuple(action for action in self.actions if action in actions))
 
 
 def due(activity: Activity, settings: MaintenanceConfig) -> Due | None:

@@ -60,14 +60,16 @@ class ScriptedClock:
 
 @dataclass
 class ScriptedMaintenance:
-    """Takes `took` seconds for each table, and finds nothing but what `steps` say."""
+    """Takes `took` seconds for each table, more for some actions (`takes`), and finds nothing but what `steps` say."""
 
     clock: ScriptedClock
     took: float = 0.0
+    takes: dict[str, float] = field(default_factory=dict)
     steps: list[MaintenanceStep] = field(default_factory=list)
     summary: dict[str, str] = field(default_factory=dict)
     error: Exception | None = None
     orders: list[tuple[float, tuple[str, ...], bool]] = field(default_factory=list)
+    reached: list[tuple[float, str]] = field(default_factory=list)
     proceeds: list[bool] = field(default_factory=list)
     behind: Callable[[], None] = lambda: None
 
@@ -86,6 +88,10 @@ class ScriptedMaintenance:
     ) -> Iterator[MaintenanceStep]:
         assert list(tables) == [ORDERS]
         self.orders.append((self.clock.passed, tuple(actions), finish))
+        for action in actions:
+            if proceed():
+                self.reached.append((self.clock.passed, action))
+                self.clock.passed += self.takes.get(action, 0.0)
         self.clock.passed += self.took
         self.behind()
         self.proceeds.append(proceed())
@@ -173,9 +179,36 @@ def test_equality_deletes_are_converted_between_two_looks() -> None:
 def test_everything_is_done_once_in_a_while_and_the_queue_last() -> None:
     made, _, _ = played("." * 20, {"every": "15s"})
     assert made.orders == [
-        (15.0, ("convert", "compact", "manifests", "expire", "sweep"), True),
+        (15.0, ("expire", "sweep"), True),
+        (15.0, REWRITE, True),
         (15.0, ("delete",), False),
     ]
+
+
+def test_snapshots_expire_although_every_rewrite_lasts_until_the_table_is_behind() -> None:
+    """H31: what comes after a rewrite would never be reached, and metadata would grow without bounds."""
+    made, _, _ = played("c" * 200, {"max_lag": "30s", "every": "60s"}, takes={"compact": 31.0})
+    reached = [action for _, action in made.reached]
+    assert reached.count("compact") > 1
+    assert "manifests" not in reached, "the table was behind by then"
+    assert reached.count("expire") > 1
+    assert reached.count("sweep") > 1
+
+
+def test_what_was_not_reached_is_due_again_at_the_next_look() -> None:
+    made, _, _ = played("c" * 300, {"max_lag": "30s", "every": "200s"}, takes={"expire": 31.0})
+    expiries = [at for at, action in made.reached if action == "expire"]
+    assert [later - at for at, later in pairwise(expiries)][:1] == [31.0 + 3 * 31.0], "not after another 200 s"
+    assert "sweep" not in [action for _, action in made.reached]
+
+
+def test_a_conversion_that_was_not_reached_waits_for_no_further_commits() -> None:
+    settings = {"max_lag": "30s", "naptime": "15s", "every": "15s", "convert": {"after_commits": 15}}
+    made, _, _ = played("e" * 20, settings, takes={"sweep": 31.0}, summary=EQUALITY_DELETES)
+    asked = [(at, actions) for at, actions, _ in made.orders if actions != ("delete",)]
+    assert asked[:3] == [(15.0, ("expire", "sweep")), (46.0, REWRITE), (47.0, ("convert",))]
+    assert (46.0, "convert") not in made.reached
+    assert (47.0, "convert") in made.reached
 
 
 def test_what_took_long_is_not_repeated_soon() -> None:
