@@ -22,7 +22,19 @@ from threading import Event, Thread
 
 from frazil.clock import Clock
 from frazil.config.maintenance import MaintenanceConfig
-from frazil.daemon.due import CLEAN, CONVERT, REWRITE, Activity, Due, debt, due, is_behind, is_finished, is_quiet
+from frazil.daemon.due import (
+    CLEAN,
+    CONVERT,
+    REWRITE,
+    Activity,
+    Due,
+    debt,
+    due,
+    is_behind,
+    is_finished,
+    is_quiet,
+    may_be_disturbed,
+)
 from frazil.daemon.holdings import Added, Holdings
 from frazil.daemon.maintaining import DELETE, Maintenance
 from frazil.daemon.results import MaintenanceStep
@@ -56,11 +68,13 @@ class _Mark:
 
 @dataclass(frozen=True, slots=True)
 class _Performed:
-    """`begun` if it was let do anything, `whole` if nothing held it up: neither whoever was asked, nor an error."""
+    """`begun` if it was let do anything, `whole` if nothing held it up: neither whoever was asked, nor an error that
+    ended it (`failed`)."""
 
     steps: tuple[MaintenanceStep, ...] = ()
     begun: bool = False
     whole: bool = True
+    failed: bool = False
 
 
 class Autovacuum:
@@ -83,6 +97,8 @@ class Autovacuum:
         began = clock.monotonic()
         self._start = _Mark(at=began, looked_at=began, cleaned_at=began)
         self._marks: dict[TableName, _Mark] = {}
+        self._queued: set[TableName] = set()
+        """Tables of which queued files wait for a moment at which they may be deleted."""
         self._committed: dict[TableName, tuple[int, float]] = {}
         self._thread = Thread(target=self._run, name="frazil-autovacuum", daemon=True)
 
@@ -155,9 +171,20 @@ class Autovacuum:
         for target, what in found.items():
             if target in by_name and not self._stop.is_set():
                 self._maintain_table(by_name[target], what)
-        cleaned = [target for target, what in found.items() if DELETE in what.actions]
-        if cleaned and not self._stop.is_set():
-            self._perform(cleaned, Due("the queue", (DELETE,)), lambda: not self._stop.is_set())
+        self._queued.update(target for target, what in found.items() if DELETE in what.actions)
+        self._queued &= by_name.keys()
+        self._delete([by_name[target] for target in sorted(self._queued, key=lambda target: target.text)])
+
+    def _delete(self, tables: Sequence[RunningTable]) -> None:
+        """What is queued of these tables goes, but not while they had better not be disturbed: then it waits."""
+        ready = [table for table in tables if may_be_disturbed(self._activity(table), self._settings)]
+        if not ready:
+            return
+        patience = [self._patience(table) for table in ready]
+        targets = [table.target for table in ready]
+        done = self._perform(targets, Due("", (DELETE,)), lambda: all(may_go_on() for may_go_on in patience))
+        if done.whole or done.failed:
+            self._queued -= set(targets)
 
     def _maintain_table(self, table: RunningTable, what: Due) -> None:
         before, began = self._marks.get(table.target, self._start), self._clock.monotonic()
@@ -218,7 +245,7 @@ class Autovacuum:
         except Exception as error:  # whatever it met, the stream goes on
             _log.warning("maintenance failed", reason=f"{type(error).__name__}: {error}")
             failed = True
-        return _Performed(tuple(steps), any(answers), all(answers) and not failed)
+        return _Performed(tuple(steps), any(answers), all(answers) and not failed, failed)
 
     def _patience(self, table: RunningTable) -> Callable[[], bool]:
         """Whether to go on. A table that was not behind when it began must not be while it lasts, also if it is this

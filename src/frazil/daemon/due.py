@@ -74,7 +74,7 @@ class Due:
 
 def due(activity: Activity, settings: MaintenanceConfig) -> Due | None:
     """What should be done now, and why; None if nothing."""
-    if activity.state is not TableState.STEADY_STATE or is_behind(activity.lag, activity.idle, settings):
+    if not may_be_disturbed(activity, settings):
         return None
     rests = activity.idle >= settings.naptime
     if activity.looked >= max(settings.naptime, PAUSE * activity.look_took):
@@ -88,6 +88,11 @@ def due(activity: Activity, settings: MaintenanceConfig) -> Due | None:
     if has_many and activity.seconds >= PAUSE * activity.convert_took:
         return Due(f"equality deletes of {activity.unconverted} commits", CONVERT)
     return None
+
+
+def may_be_disturbed(activity: Activity, settings: MaintenanceConfig) -> bool:
+    """Not while it loads, is in trouble, or lags."""
+    return activity.state is TableState.STEADY_STATE and not is_behind(activity.lag, activity.idle, settings)
 
 
 def is_behind(lag: float | None, idle: float, settings: MaintenanceConfig) -> bool:

@@ -98,16 +98,15 @@ class Maintenance:
         """What was done, or would be with `dry`, as it happens; tables to which nothing has to be done are left out.
         With `finish` whatever helps a reader is done, otherwise what is worth it beside a stream. Asks before each step
         whether to proceed, and between the commits of one. In a `turn` the pipeline publishes nothing to the tables."""
+        wish = _Wish(dry, finish, proceed, turn)
         for table in tables:
             bench = self._bench(self._places.of(table))
             for name, action in bench.actions.items():
                 if name in actions and proceed():
-                    yield from self._step(
-                        table.text, name, partial(action, table, _Wish(dry, finish, proceed, turn)), dry
-                    )
+                    yield from self._step(table.text, name, partial(action, table, wish), dry)
         if DELETE in actions and proceed():
             for place in dict.fromkeys(map(self._places.of, tables)):
-                yield from self._step(QUEUE, DELETE, partial(self._bench(place).delete, tables, dry), dry)
+                yield from self._step(QUEUE, DELETE, partial(self._bench(place).delete, tables, wish), dry)
 
     def head(self, table: TableName) -> TableHead:
         """Raises CatalogUnavailable, or TableChanged if the table is gone."""
@@ -275,14 +274,14 @@ class _Bench:
             return None
         return _Found(swept.skipped or "files that no commit took", _counts(swept))
 
-    def delete(self, tables: Sequence[TableName], dry: bool) -> _Found | None:
+    def delete(self, tables: Sequence[TableName], wish: _Wish) -> _Found | None:
         own = self._settings.queue
         settings = QueueSettings(grace=timedelta(seconds=own.grace), max_retries=own.max_retries)
         worker = DeletionWorker(self._queue, self._files, settings, self._clock)
-        if dry:
+        if wish.dry:
             rows = sum(len(rows) for _, rows in worker.plan())
             return _Found("queued for longer than the grace period", {"files": rows}) if rows else None
-        cleaned = worker.perform(tables)
+        cleaned = worker.perform(tables, wish.proceed)
         touched = cleaned.deleted + cleaned.dismissed + cleaned.expanded + cleaned.failed + cleaned.given_up
         return _Found("queued for longer than the grace period", _counts(cleaned)) if touched else None
 

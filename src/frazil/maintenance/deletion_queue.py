@@ -29,7 +29,7 @@ no error. Decisions are pure; `DeletionWorker` performs them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -44,6 +44,10 @@ _EXPIRY_TAKES = timedelta(hours=1)
 _FIRST_WAIT = timedelta(minutes=1)
 _LONGEST_WAIT = timedelta(days=1)
 _log = logging.getLogger("frazil.maintenance")
+
+
+def _always() -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,10 +240,10 @@ class DeletionWorker:
         """What `perform` would look at now. Raises CatalogUnavailable or CatalogRefused."""
         return list(due(self._queue.batches(), self._clock.now(), self._settings.grace))
 
-    def perform(self, tables: Collection[TableName] | None = None) -> Cleaned:
+    def perform(self, tables: Collection[TableName] | None = None, proceed: Callable[[], bool] = _always) -> Cleaned:
         """One round over everything that is due, of these tables or of all; of dropped ones always, since nobody names
-        those any more. What goes wrong with one batch is logged, waits, and does not stop the others. Raises
-        CatalogUnavailable or CatalogRefused if the queue cannot be read."""
+        those any more. Asks before each batch whether to proceed. What goes wrong with one batch is logged, waits, and
+        does not stop the others. Raises CatalogUnavailable or CatalogRefused if the queue cannot be read."""
         batches = self._queue.batches()
         census = self._lake.census()
         done = Cleaned()
@@ -253,6 +257,8 @@ class DeletionWorker:
         for _, rows in found:
             paths.setdefault(rows[0].table, []).extend(row.path for row in rows if row.type is DeletionType.FILE)
         for batch, rows in found:
+            if not proceed():
+                break
             ready += len(rows)
             try:
                 done += self._work_off(batch, rows, paths[rows[0].table], census)

@@ -211,6 +211,13 @@ def test_a_conversion_that_was_not_reached_waits_for_no_further_commits() -> Non
     assert (47.0, "convert") in made.reached
 
 
+def test_nothing_is_deleted_once_the_quiet_hours_have_begun_and_it_is_made_up_for_when_they_end() -> None:
+    settings = {"quiet_hours": ["12:00:45-12:01:15"], "every": "40s"}
+    made, _, _ = played("." * 90, settings, takes={"manifests": 10.0})
+    assert next(at for at, action in made.reached if action == "expire") == 40.0
+    assert next(at for at, action in made.reached if action == "delete") == 75.0, "not 50.0"
+
+
 def test_what_took_long_is_not_repeated_soon() -> None:
     made, _, _ = played("c" * 80, took=20.0)
     starts = [at for at, _, _ in made.orders]
