@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from feed_builders import Lab, at, delete, table, upsert
@@ -14,6 +16,8 @@ from pyspark.sql import SparkSession
 from frazil.daemon.due import REWRITE
 from frazil.daemon.maintaining import Maintenance
 from frazil.daemon.results import MaintenanceStep
+from frazil.lake.deletions import IcebergDeletionQueue
+from frazil.model.deletions import Deletion
 from frazil.model.names import TableName
 
 pytestmark = pytest.mark.spark
@@ -90,6 +94,21 @@ def test_one_table_may_be_named_and_another_one_is_refused(lab: Lab) -> None:
     wrong = lab.cli("maintain", f"{lab.namespace}.nothing")
     assert wrong.exit_code == 2
     assert f"{lab.namespace}.t" in wrong.stderr
+
+
+def test_a_dry_run_counts_the_queued_files_that_a_run_would_delete(lab: Lab) -> None:
+    """Those of other tables in the same catalog are left to whoever maintains them."""
+    with lab.open() as pipeline:
+        places, table = pipeline.assembled.places, TableName.parse(f"{lab.namespace}.t")
+        queue = IcebergDeletionQueue(places.of(table).catalog, pipeline.clock)
+        old = pipeline.clock.now() - timedelta(days=9)
+        elsewhere = TableName((lab.namespace,), "elsewhere")
+        for name, path in ((table, "t"), (elsewhere, "u"), (elsewhere, "v")):
+            path = f"{lab.warehouse}/nothing/{path}.parquet"
+            queue.enqueue([Deletion(path=path, table=name, table_uuid=str(uuid4()), orphaned_at=old)])
+        maintenance = Maintenance(pipeline.config, places, pipeline.spark, pipeline.clock)
+        (planned,) = maintenance.run([table], dry=True, actions=("delete",))
+    assert planned.counts == {"files": 1}
 
 
 def rewrites(lab: Lab, **wishes: Any) -> list[MaintenanceStep]:

@@ -279,7 +279,7 @@ class _Bench:
         settings = QueueSettings(grace=timedelta(seconds=own.grace), max_retries=own.max_retries)
         worker = DeletionWorker(self._queue, self._files, settings, self._clock)
         if wish.dry:
-            rows = sum(len(rows) for _, rows in worker.plan())
+            rows = sum(len(rows) for _, rows in worker.plan(tables))
             return _Found("queued for longer than the grace period", {"files": rows}) if rows else None
         cleaned = worker.perform(tables, wish.proceed)
         touched = cleaned.deleted + cleaned.dismissed + cleaned.expanded + cleaned.failed + cleaned.given_up

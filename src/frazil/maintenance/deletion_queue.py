@@ -236,9 +236,9 @@ class DeletionWorker:
         self._settings = settings
         self._clock = clock
 
-    def plan(self) -> Sequence[tuple[Batch, tuple[Deletion, ...]]]:
+    def plan(self, tables: Collection[TableName] | None = None) -> Sequence[tuple[Batch, tuple[Deletion, ...]]]:
         """What `perform` would look at now. Raises CatalogUnavailable or CatalogRefused."""
-        return list(due(self._queue.batches(), self._clock.now(), self._settings.grace))
+        return self._due(self._queue.batches(), tables)
 
     def perform(self, tables: Collection[TableName] | None = None, proceed: Callable[[], bool] = _always) -> Cleaned:
         """One round over everything that is due, of these tables or of all; of dropped ones always, since nobody names
@@ -248,11 +248,7 @@ class DeletionWorker:
         census = self._lake.census()
         done = Cleaned()
         ready = 0
-        found = [
-            (batch, rows)
-            for batch, rows in due(batches, self._clock.now(), self._settings.grace)
-            if tables is None or rows[0].table in tables or rows[0].why.takes_all
-        ]
+        found = self._due(batches, tables)
         paths: dict[TableName, list[str]] = {}
         for _, rows in found:
             paths.setdefault(rows[0].table, []).extend(row.path for row in rows if row.type is DeletionType.FILE)
@@ -266,6 +262,15 @@ class DeletionWorker:
                 _log.warning("%d files of %s were not deleted: %s", len(rows), rows[0].table, error)
                 done += Cleaned(failed=len(rows))
         return done + Cleaned(waiting=sum(len(batch.rows) for batch in batches) - ready)
+
+    def _due(
+        self, batches: Sequence[Batch], tables: Collection[TableName] | None
+    ) -> list[tuple[Batch, tuple[Deletion, ...]]]:
+        return [
+            (batch, rows)
+            for batch, rows in due(batches, self._clock.now(), self._settings.grace)
+            if tables is None or rows[0].table in tables or rows[0].why.takes_all
+        ]
 
     def _work_off(self, batch: Batch, rows: Sequence[Deletion], ahead: Sequence[str], census: Census) -> Cleaned:
         table = rows[0].table

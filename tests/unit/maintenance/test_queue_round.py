@@ -10,7 +10,7 @@ from conversion_world import NAME
 from upkeep_edges import Queue
 
 from frazil.maintenance.deletion_queue import DeletionWorker, QueueSettings
-from frazil.model.deletions import Deletion, Standing
+from frazil.model.deletions import Deletion, Standing, Why
 from frazil.model.names import TableName
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -68,3 +68,14 @@ def test_a_round_stops_between_two_batches_when_it_must_not_proceed() -> None:
     assert lake.deleted == ["a", "b"]
     assert (done.deleted, done.waiting) == (2, 1)
     assert made.perform().deleted == 1, "the rest waits for the next round"
+
+
+def test_what_is_planned_for_some_tables_is_what_goes() -> None:
+    """Theirs, and what dropped tables have left, since nobody names those any more."""
+    rows = [row("a")], [row("b", OTHER)], [row("c", GONE, why=Why.DROPPED)], [row("d", OTHER), row("e", OTHER)]
+    made, lake = worker(*rows)
+    planned = [one.path for _, found in made.plan([NAME]) for one in found]
+    assert planned == ["a", "c"]
+    made.perform([NAME])
+    assert lake.deleted == planned
+    assert [one.path for _, found in made.plan() for one in found] == ["b", "d", "e"]
