@@ -42,6 +42,7 @@ from frazil.daemon.tables import RunningTable, Upkeep
 from frazil.errors import FrazilError
 from frazil.maintenance.landing import Turn
 from frazil.model.names import TableName
+from frazil.model.position import Position
 from frazil.observability.logs import Log
 from frazil.observability.metrics import Metrics
 
@@ -100,6 +101,7 @@ class Autovacuum:
         self._queued: set[TableName] = set()
         """Tables of which queued files wait for a moment at which they may be deleted."""
         self._committed: dict[TableName, tuple[int, float]] = {}
+        self._read: dict[TableName, tuple[Position | None, float]] = {}
         self._thread = Thread(target=self._run, name="frazil-autovacuum", daemon=True)
 
     def start(self) -> None:
@@ -134,6 +136,7 @@ class Autovacuum:
             state=table.state,
             lag=table.lag(self._clock.now()),
             idle=self._idle(table),
+            silent=self._silent(table),
             seconds=now - mark.at,
             convert_took=mark.convert_took,
             looked=now - mark.looked_at,
@@ -154,6 +157,14 @@ class Autovacuum:
         if epochs != table.epochs:
             at = now
         self._committed[table.target] = table.epochs, at
+        return now - at
+
+    def _silent(self, table: RunningTable) -> float:
+        now, read = self._clock.monotonic(), table.progress.read
+        before, at = self._read.get(table.target, (read, now))
+        if before != read or table.is_underway:
+            at = now
+        self._read[table.target] = read, at
         return now - at
 
     def _tell(self, activities: Mapping[TableName, Activity]) -> None:
@@ -253,8 +264,8 @@ class Autovacuum:
         was_silent = is_behind(table.lag(self._clock.now()), 0.0, self._settings)
 
         def may_go_on() -> bool:
-            idle = self._idle(table) if was_silent else 0.0
-            is_late = is_behind(table.lag(self._clock.now()), idle, self._settings)
+            silent = self._silent(table) if was_silent else 0.0
+            is_late = is_behind(table.lag(self._clock.now()), silent, self._settings)
             return not (self._stop.is_set() or self._is_quiet or is_late)
 
         return may_go_on

@@ -36,15 +36,17 @@ _SMALL_RATIO = CompactSettings().small_ratio
 class Activity:
     """What is known of a table without asking anybody.
 
-    `idle` are seconds since its last commit. `seconds` since anything was done to it, of which converting took
-    `convert_took`; `looked` since its files were looked at, which took `look_took`; `cleaned` since its snapshots were;
-    all of them since the daemon began if never. Commits, what was `added` and `before` count from the last look at its
-    files, `unconverted` commits from the last conversion. `finished` if that look was to the end and left nothing.
+    `idle` are seconds since its last commit, `silent` since anything was read for it or was on its way. `seconds` since
+    anything was done to it, of which converting took `convert_took`; `looked` since its files were looked at, which
+    took `look_took`; `cleaned` since its snapshots were; all of them since the daemon began if never. Commits, what was
+    `added` and `before` count from the last look at its files, `unconverted` commits from the last conversion.
+    `finished` if that look was to the end and left nothing.
     """
 
     state: TableState = TableState.STEADY_STATE
     lag: float | None = None
     idle: float = 0.0
+    silent: float = 0.0
     seconds: float = 0.0
     convert_took: float = 0.0
     looked: float = 0.0
@@ -92,12 +94,12 @@ def due(activity: Activity, settings: MaintenanceConfig) -> Due | None:
 
 def may_be_disturbed(activity: Activity, settings: MaintenanceConfig) -> bool:
     """Not while it loads, is in trouble, or lags."""
-    return activity.state is TableState.STEADY_STATE and not is_behind(activity.lag, activity.idle, settings)
+    return activity.state is TableState.STEADY_STATE and not is_behind(activity.lag, activity.silent, settings)
 
 
-def is_behind(lag: float | None, idle: float, settings: MaintenanceConfig) -> bool:
-    """A source from which nothing has come for as long is silent, and nobody is behind it."""
-    return lag is not None and lag > settings.max_lag and idle <= settings.max_lag
+def is_behind(lag: float | None, silent: float, settings: MaintenanceConfig) -> bool:
+    """A source of which nothing was there to read for as long is silent, and nobody is behind it."""
+    return lag is not None and lag > settings.max_lag and silent <= settings.max_lag
 
 
 def is_finished(activity: Activity) -> bool:

@@ -83,6 +83,8 @@ class RunningTable:
     empty: bool = True
     """No snapshot when it was last looked at: the first epoch needs no deletes."""
     progress: Progress = field(default_factory=Progress)
+    reading: bool = False
+    """A window of the source is read for it."""
     published_at: datetime | None = None
     snapshot_id: int | None = None
     state: TableState = TableState.INITIALIZING
@@ -153,6 +155,7 @@ class RunningTable:
     def start_at(self, frontier: Frontier | None, entry: LedgerEntry | None, at: datetime) -> None:
         """Takes up what the ledger says; whatever was in flight is forgotten. Heartbeats count from now."""
         with self._lock:
+            self.reading = False
             self.progress = Progress(published=frontier, read=None if frontier is None else frontier.position)
             self.published_at = at
             self.snapshot_id = None if entry is None else entry.snapshot_id
@@ -164,8 +167,13 @@ class RunningTable:
             read = mirror if is_before(self.progress.read, mirror) else self.progress.read
             self.progress = replace(self.progress, begins=mirror, read=read)
 
+    def begin_reading(self) -> None:
+        with self._lock:
+            self.reading = True
+
     def read_through(self, upper: Position, met_changes: bool) -> None:
         with self._lock:
+            self.reading = False
             self.progress = self.progress.read_through(upper, met_changes)
 
     def hand_over(self, frontier: Frontier) -> None:
@@ -195,6 +203,11 @@ class RunningTable:
             self.epochs += 1
             self.rows += entry.rows
             self.deletes += entry.deletes
+
+    @property
+    def is_underway(self) -> bool:
+        """Whether something of it is on its way from the source to the table."""
+        return self.reading or bool(self.progress.in_flight)
 
     @property
     def done_through(self) -> Position | None:

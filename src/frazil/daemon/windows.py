@@ -115,6 +115,9 @@ class WindowWriter:
     ) -> WrittenWindow:
         """One Spark job for all tables. A change that the known shape has no place for is a lesson: the table's schema
         evolves, and the window is written again under new paths."""
+        for targets in concerned:
+            for table in targets:
+                table.begin_reading()
         by_table: dict[int, list[Split]] = {}
         for split in splits:
             by_table.setdefault(split.table, []).append(split)

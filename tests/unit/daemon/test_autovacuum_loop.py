@@ -10,6 +10,7 @@ from threading import Event
 from typing import Any
 from uuid import UUID
 
+import pytest
 from unit.coordinator.coordinator_builders import entry, file, head
 
 from frazil.config.maintenance import MaintenanceConfig
@@ -129,7 +130,8 @@ def commit(table: RunningTable, clock: ScriptedClock, **changed: Any) -> None:
 def played(
     ticks: Sequence[str], maintenance: dict[str, Any] | None = None, **scripted: Any
 ) -> tuple[ScriptedMaintenance, RunningTable, Metrics]:
-    """`c` is a tick with a commit before it, `.` one without, `e` one with equality deletes too."""
+    """`c` is a tick with a commit before it, `.` one without, `e` one with equality deletes too; at `r` a window begins
+    to be read, at `h` one is handed over to be committed, at `-` nothing comes."""
     table = running_table()
     clock = ScriptedClock([])
     equality = file("e", Kind.EQUALITY_DELETE)
@@ -137,6 +139,8 @@ def played(
         "c": lambda: commit(table, clock),
         "e": lambda: commit(table, clock, more=(equality,)),
         ".": lambda: table.read_through(stamp(clock.passed), False),
+        "r": table.begin_reading,
+        "h": lambda: table.hand_over(Frontier(stamp(clock.passed), "")),
         "-": lambda: None,
     }
     clock._script = iter([acts[tick] for tick in ticks])
@@ -218,6 +222,14 @@ def test_nothing_is_deleted_once_the_quiet_hours_have_begun_and_it_is_made_up_fo
     assert next(at for at, action in made.reached if action == "delete") == 75.0, "not 50.0"
 
 
+def test_nothing_is_deleted_while_the_table_is_behind() -> None:
+    settings = {"naptime": "15s", "every": "15s", "max_lag": "30s"}
+    made, _, _ = played("c" * 14 + "r" + "c" * 40, settings, takes={"manifests": 31.0})
+    before = [action for at, action in made.reached if at <= 46.0]
+    assert before == ["expire", "sweep", *REWRITE]
+    assert made.reached[len(before)] == (47.0, "delete"), "at once, when it is not behind any more"
+
+
 def test_what_took_long_is_not_repeated_soon() -> None:
     made, _, _ = played("c" * 80, took=20.0)
     starts = [at for at, _, _ in made.orders]
@@ -272,3 +284,21 @@ def test_a_table_that_lags_is_left_alone_until_nothing_has_come_for_as_long() ->
     assert [at for at, _, _ in made.orders] == [11.0], "the stream rests, and lags little yet"
     made, _, _ = played("c" + "-" * 40, {"max_lag": "15s", "naptime": "16s"})
     assert [at for at, _, _ in made.orders] == [17.0]
+
+
+@pytest.mark.parametrize("underway", ["r", "h"])
+def test_a_source_is_not_silent_while_an_epoch_takes_longer_than_the_table_may_lag(underway: str) -> None:
+    """After an outage one epoch may take hours: it is not the stream that rests."""
+    made, _, _ = played("c" + underway + "-" * 60, {"naptime": "25s", "max_lag": "20s"})
+    assert made.orders == []
+
+
+def test_a_source_is_not_silent_between_two_windows_in_which_a_table_had_nothing() -> None:
+    table, old = running_table(), iter(range(-9000, 0))
+    clock = ScriptedClock([lambda: table.read_through(stamp(next(old)), False)] * 100)
+    made = ScriptedMaintenance(clock)
+    settings = MaintenanceConfig.model_validate({"naptime": "10s", "max_lag": "20s", "after_files": 1})
+    vacuum = Autovacuum(made, lambda: [table], settings, clock)  # type: ignore[arg-type]
+    vacuum.start()
+    vacuum._thread.join()
+    assert made.orders == [], "it catches up, and is hours behind"

@@ -150,9 +150,9 @@ def test_a_table_that_lags_waits() -> None:
 
 
 def test_nobody_lags_behind_a_source_that_is_silent() -> None:
-    silent = busy(commits=1, added=Added(1, 1, 1), lag=9999.0, idle=301.0)
+    silent = busy(commits=1, added=Added(1, 1, 1), lag=9999.0, idle=301.0, silent=301.0)
     assert reason(silent) == "the stream rests"
-    assert due(replace(silent, idle=299.0), SETTINGS) is None, "a long epoch may be under way"
+    assert due(replace(silent, silent=0.0), SETTINGS) is None, "a long epoch is under way"
 
 
 _COUNTS = st.integers(0, 2000)
@@ -160,6 +160,7 @@ _ACTIVITIES = st.builds(
     Activity,
     lag=st.none() | st.floats(0, 1000),
     idle=st.floats(0, 1000),
+    silent=st.floats(0, 1000),
     seconds=st.floats(0, 10_000),
     convert_took=st.floats(0, 100),
     looked=st.floats(0, 10_000),
@@ -196,7 +197,7 @@ def test_whatever_is_due_says_why_and_respects_the_bounds(activity: Activity) ->
     else:
         assert activity.looked >= max(SETTINGS.naptime, PAUSE * activity.look_took)
     assert found.finish <= (activity.idle >= SETTINGS.naptime), "to the end only if the stream rests"
-    assert activity.lag is None or activity.lag <= SETTINGS.max_lag or activity.idle > SETTINGS.max_lag
+    assert activity.lag is None or activity.lag <= SETTINGS.max_lag or activity.silent > SETTINGS.max_lag
 
 
 def test_debt_is_told_in_words() -> None:
