@@ -40,6 +40,8 @@ from frazil.model.ports import Arbiter
 from frazil.observability.logs import Log
 from frazil.workers.converting import SparkConverting
 from frazil.workers.examining import SparkExamining
+from frazil.workers.lookup.reading import DamagedFile
+from frazil.workers.lookup.vectors import DamagedVector
 from frazil.workers.rewriting import SparkRewriting
 
 _LEDGER_PROPERTY = ("frazil.", ".ledger")
@@ -245,9 +247,15 @@ class _Visit:
         )
 
     def _examine(self) -> _Examined:
-        """Raises what catalogs and storage raise if they do not answer."""
-        for _ in range(LOOKS_MAX):
-            seen = self._look()
+        """Raises what catalogs and storage raise if they do not answer, TableChanged if files keep going meanwhile."""
+        for left in reversed(range(LOOKS_MAX)):
+            try:
+                seen = self._look()
+            except TableChanged:
+                # A file has gone since it was looked at: another look tells whether anybody needs it.
+                if not left:
+                    raise
+                continue
             # What a snapshot needs may go once a newer one has taken its place, and is missed by nobody then.
             lost = any(finding.trouble in _LOST for finding in seen.findings)
             if not lost or self._tools.lake.head(self._table).snapshot_id == seen.snapshot_id:
@@ -286,19 +294,24 @@ class _Visit:
             *self._unreadable(head, registered),
             *doctor.dangling_deletes(doctor.dangling(registered, doctor.names_in(looks))),
         ]
-        keys = DuplicateKeys()
-        if examined.key and not lost:
+        keys: DuplicateKeys | None = None
+        if examined.key and lost:
+            troubles.append("keys: files are missing or not as the manifests say")
+        elif examined.key and doctor.is_foreign(registered):
+            troubles.append("keys: some files are not Parquet")
+        elif examined.key:
             self._tell("keys")
             try:
                 search = self._repairs.deletes(head, registered)
                 keys = self._tools.examining.duplicates(examined, registered.first, search)
-            except (BadInput, TableChanged, Transient) as error:
+            except (DamagedFile, DamagedVector) as error:
+                findings += doctor.different_files([error.message])
+            except BadInput as error:
                 troubles.append(f"keys: {error.message}")
-        elif examined.key:
-            troubles.append("keys: files are missing or not as the manifests say")
-        names = [field.name for field in examined.key]
-        findings += [*doctor.duplicate_keys(keys, names), *doctor.not_examined(troubles)]
-        return _Examined(head.snapshot_id, registered, looks, bool(examined.key), tuple(findings))
+        if keys is not None:
+            findings += doctor.duplicate_keys(keys, [field.name for field in examined.key])
+        findings += doctor.not_examined(troubles)
+        return _Examined(head.snapshot_id, registered, looks, keys is not None, tuple(findings))
 
     def _unreadable(self, head: TableHead, registered: Registered) -> list[Finding]:
         live = LiveFiles(snapshot_id=registered.snapshot_id, files=registered.first, deletes=registered.deletes)

@@ -244,7 +244,8 @@ class Examining:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """What an examination of one table found. With repairs: `snapshot_id` is that of the second look, and findings of
-    the first one that it did not see any more are `fixed`. `keys_examined` if there was a key to look for twice."""
+    the first one that it did not see any more are `fixed`. `keys_examined` if there is a key, and that of every row was
+    read."""
 
     table: str
     snapshot_id: int | None

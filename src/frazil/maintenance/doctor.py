@@ -36,10 +36,11 @@ _Place = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What tasks saw: of each registration of a data file by path, spec and partition, and of each delete file."""
+    """What tasks saw: of each registration of a data file by path, spec and partition, and of each delete file; of each
+    vector where there are several in one."""
 
     data: Mapping[_Place, FileLook] = field(default_factory=dict)
-    deletes: Mapping[str, FileLook] = field(default_factory=dict)
+    deletes: Mapping[_DeleteId, FileLook] = field(default_factory=dict)
 
     def of(self, file: LiveFile) -> FileLook:
         return self.data[place_of(file)]
@@ -53,7 +54,7 @@ def place_of(file: LiveFile) -> _Place:
 def to_look_at(registered: Registered) -> tuple[tuple[LiveFile, ...], tuple[LiveDelete, ...]]:
     """Each file once, and once more for each other partition that it is registered in."""
     data = {place_of(file): file for file in registered.data}
-    deletes = {delete.path: delete for delete in registered.deletes}
+    deletes = {_id(delete): delete for delete in registered.deletes}
     return tuple(data.values()), tuple(deletes.values())
 
 
@@ -62,7 +63,7 @@ def looks_of(data: Sequence[LiveFile], deletes: Sequence[LiveDelete], seen: Sequ
     of_data, of_deletes = seen[: len(data)], seen[len(data) :]
     return Looks(
         {place_of(file): look for file, look in zip(data, of_data, strict=True)},
-        {delete.path: look for delete, look in zip(deletes, of_deletes, strict=True)},
+        {_id(delete): look for delete, look in zip(deletes, of_deletes, strict=True)},
     )
 
 
@@ -94,8 +95,8 @@ def _hindrance(entries: Sequence[LiveFile], looks: Looks) -> str:
         return "the file itself is missing or another one"
     if oldest.format != _PARQUET:
         return f"it is {oldest.format}, which is not rewritten here"
-    if any(looks.of(entry).trouble for entry in entries):
-        return looks.of(oldest).trouble or "it cannot be read"
+    if any(looks.of(entry).damage or looks.of(entry).trouble for entry in entries):
+        return looks.of(oldest).damage or looks.of(oldest).trouble or "it cannot be read"
     told = [{(id_, entry.spec_id, repr(entry.partition)) for id_ in looks.of(entry).told} for entry in entries]
     if any(one != told[0] for one in told):
         return "it lacks columns that its partitions tell, and each registration tells others"
@@ -236,7 +237,7 @@ def dangling(registered: Registered, names: Mapping[str, frozenset[str]]) -> tup
 
 
 def names_in(looks: Looks) -> dict[str, frozenset[str]]:
-    return {path: look.names for path, look in looks.deletes.items() if look.names is not None}
+    return {path: look.names for (path, _), look in looks.deletes.items() if look.names is not None}
 
 
 def dangling_deletes(found: Sequence[LiveDelete]) -> list[Finding]:
@@ -282,16 +283,16 @@ def two_vectors(registered: Registered) -> list[Finding]:
 # files
 
 
+_RESTORE = (
+    "Restore the file from a backup or an older version of the bucket. If there is none: roll the table back to a "
+    "snapshot whose files all exist, or load it anew (`frazil resync CONFIG TABLE`). Nothing brings it back here."
+)
+
+
 def missing_files(registered: Registered, looks: Looks) -> list[Finding]:
-    gone = [file.path for file in registered.first if looks.of(file).size is None]
-    gone += [delete.path for delete in to_look_at(registered)[1] if looks.deletes[delete.path].size is None]
-    other = [_difference(file, looks.of(file)) for file in registered.first]
-    other += [_difference(delete, looks.deletes[delete.path]) for delete in to_look_at(registered)[1]]
-    different = [text for text in other if text]
-    restore = (
-        "Restore the file from a backup or an older version of the bucket. If there is none: roll the table back to a "
-        "snapshot whose files all exist, or load it anew (`frazil resync CONFIG TABLE`). Nothing brings it back here."
-    )
+    seen: list[tuple[LiveFile | LiveDelete, FileLook]] = [(file, looks.of(file)) for file in registered.first]
+    seen += [(delete, looks.deletes[_id(delete)]) for delete in to_look_at(registered)[1]]
+    gone = list(dict.fromkeys(file.path for file, look in seen if look.size is None))
     findings = []
     if gone:
         findings.append(
@@ -301,21 +302,28 @@ def missing_files(registered: Registered, looks: Looks) -> list[Finding]:
                 what=f"{_files(gone, 'file')} that live manifests name, and that do not exist",
                 where=_samples(gone),
                 means="Every query that needs one of them fails; without a delete file, deleted rows would come back.",
-                next=restore,
+                next=_RESTORE,
             )
         )
-    if different:
-        findings.append(
-            Finding(
-                trouble=Trouble.DIFFERENT_FILES,
-                severity=Severity.ERROR,
-                what=f"{_files(different, 'file')} not as the manifests say",
-                where=_samples(different),
-                means="Somebody replaced or cut a file that is never written twice. Queries fail, or show other rows.",
-                next=restore,
-            )
+    return findings + different_files(_difference(file, look) for file, look in seen)
+
+
+def different_files(texts: Iterable[str]) -> list[Finding]:
+    """`texts` say which file, and what is different; an empty one says nothing."""
+    different = [text for text in dict.fromkeys(texts) if text]
+    if not different:
+        return []
+    return [
+        Finding(
+            trouble=Trouble.DIFFERENT_FILES,
+            severity=Severity.ERROR,
+            what=f"{_files(different, 'file')} not as the manifests say",
+            where=_samples(different),
+            means="Somebody replaced, cut or damaged a file that is never written twice. Queries fail, or show other "
+            "rows.",
+            next=_RESTORE,
         )
-    return findings
+    ]
 
 
 def _difference(file: LiveFile | LiveDelete, look: FileLook) -> str:
@@ -325,7 +333,13 @@ def _difference(file: LiveFile | LiveDelete, look: FileLook) -> str:
         return f"{file.path}: {look.size:,} bytes, {file.size:,} in the manifest"
     if look.records is not None and look.records != file.records:
         return f"{file.path}: {look.records:,} rows, {file.records:,} in the manifest"
-    return ""
+    return look.damage
+
+
+def is_foreign(registered: Registered) -> bool:
+    """Whether some files are of a format that is not read here."""
+    files: list[LiveFile | LiveDelete] = [*registered.data, *(one for one in registered.deletes if not one.is_vector)]
+    return any(file.format != _PARQUET for file in files)
 
 
 def not_examined(troubles: Iterable[str]) -> list[Finding]:
@@ -348,7 +362,7 @@ def not_examined(troubles: Iterable[str]) -> list[Finding]:
 
 def unreadable_rows(registered: Registered, looks: Looks) -> list[str]:
     troubles = [f"{file.path}: {look.trouble}" for file in registered.first if (look := looks.of(file)).trouble]
-    return troubles + [f"{path}: {look.trouble}" for path, look in looks.deletes.items() if look.trouble]
+    return troubles + [f"{look.path}: {look.trouble}" for look in looks.deletes.values() if look.trouble]
 
 
 # words

@@ -24,7 +24,7 @@ from typing import Protocol
 from uuid import UUID
 
 from frazil.clock import Clock
-from frazil.errors import Transient
+from frazil.errors import BadInput, Transient
 from frazil.maintenance.convert import ConvertSettings, plan_conversion
 from frazil.maintenance.convert_run import Convert, ConvertsLake
 from frazil.maintenance.doctor import Looks, dangling, looks_of, place_of, to_look_at, twice
@@ -287,14 +287,14 @@ class Repairs:
         return Prepared(run, registered, plan_on)
 
     def deletes(self, head: TableHead, registered: Registered) -> Search | None:
-        """The equality deletes that reach some file, as a search for what they delete. Raises Transient if some of
+        """The equality deletes that reach some file, as a search for what they delete. Raises BadInput if some of
         them cannot be searched for."""
         live = LiveFiles(snapshot_id=registered.snapshot_id, files=registered.first, deletes=registered.deletes)
         plan = plan_conversion(self._tools.lake.converted_table(self._table, head), live, _EVERY_KEY)
         if plan is None:
             return None
         if plan.left:
-            raise Transient(f"{self._table}: {plan.left[0].why}", hint="Rewrite these files with Spark first.")
+            raise BadInput(f"{self._table}: {plan.left[0].why}", hint="Rewrite these files with Spark first.")
         return plan.search(self._tools.clock.new_uuid()) if plan.converted else None
 
     def _convert(self, head: TableHead, registered: Registered) -> None:

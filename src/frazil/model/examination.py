@@ -136,8 +136,8 @@ class Misplaced:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLook:
     """What became of a look at one file. `size` is None if it is not there. `told` are columns, by field id, that the
-    file lacks and its partition tells. `names` are the data files that a position delete file names. `trouble` is why
-    its rows could not be looked at."""
+    file lacks and its partition tells. `names` are the data files that a position delete file names. `damage` is why
+    nobody can read it, `trouble` why its rows could not be looked at here."""
 
     path: str
     size: int | None
@@ -146,6 +146,7 @@ class FileLook:
     samples: tuple[Misplaced, ...] = ()
     told: frozenset[int] = frozenset()
     names: frozenset[str] | None = None
+    damage: str = ""
     trouble: str = ""
 
 

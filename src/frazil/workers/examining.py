@@ -2,12 +2,11 @@
 
     data file    size, number of rows --its spec has partitions?--> source columns of the live rows --transforms-->
                  partition of each row, beside that of the file
-    position deletes of several files   the data files that they name
-    any delete file                     size
+    delete file  size, and whether it can be read at all; of position deletes of several files, which those are
 
-A file that is gone, was replaced or cannot be read is an answer like any other. Storage that does not answer is not:
-then nobody knows, and the look fails. Duplicate keys are searched in `duplicates`; a task of this room also writes the
-rows of a file into the partitions where they belong.
+A file that is gone, was replaced or damaged, or cannot be read here is an answer like any other. Storage that does not
+answer is not: then nobody knows, and the look fails. Duplicate keys are searched in `duplicates`; a task of this room
+also writes the rows of a file into the partitions where they belong.
 """
 
 from __future__ import annotations
@@ -48,7 +47,8 @@ from frazil.workers.duplicates import KeySearch
 from frazil.workers.job import run_on_executors, running_task
 from frazil.workers.lookup.deleted import DeletedRows
 from frazil.workers.lookup.positions import read_positions
-from frazil.workers.lookup.reading import bound_name, open_parquet
+from frazil.workers.lookup.reading import DamagedFile, bound_name, open_parquet
+from frazil.workers.lookup.vectors import DamagedVector, read_vector
 from frazil.workers.parquet import RollingWriter
 from frazil.workers.partition_values import json_scalar, json_values
 from frazil.workers.partitioned import PartitionedWriter, PartitionFile
@@ -138,10 +138,13 @@ def look_at_data(table: ExaminedTable, file: LiveFile) -> FileLook:
         if records != file.records:
             return look
         return _with_misplaced(table, file, look)
-    except (BadInput, ConfigError, ValueError) as error:
-        return FileLook(path=file.path, size=size, trouble=str(error))
     except TableChanged:  # deleted between the two looks
         return FileLook(path=file.path, size=None)
+    except (BadInput, ConfigError, ValueError) as error:
+        # What is damaged may be a delete file, which is looked at by itself.
+        if isinstance(error, DamagedFile) and error.facts["path"] == file.path:
+            return FileLook(path=file.path, size=size, damage=error.message)
+        return FileLook(path=file.path, size=size, trouble=str(error))
 
 
 def look_at_delete(table: RewrittenTable, delete: LiveDelete) -> FileLook:
@@ -149,12 +152,30 @@ def look_at_delete(table: RewrittenTable, delete: LiveDelete) -> FileLook:
     size = _size_of(delete.path, table.storage)
     if size is None or size != delete.size:
         return FileLook(path=delete.path, size=size)
-    if delete.kind is not Kind.POSITION_DELETE or delete.data_file is not None or delete.format != _PARQUET:
-        return FileLook(path=delete.path, size=size)
+    if not delete.is_vector and delete.format != _PARQUET:
+        return FileLook(path=delete.path, size=size, trouble=f"it is {delete.format}")
     try:
-        return FileLook(path=delete.path, size=size, names=frozenset(read_positions(delete.path, table.storage)))
+        return FileLook(path=delete.path, size=size, names=_read_delete(table, delete))
+    except TableChanged:  # deleted between the two looks
+        return FileLook(path=delete.path, size=None)
+    except (DamagedFile, DamagedVector) as error:
+        return FileLook(path=delete.path, size=size, damage=error.message)
     except BadInput as error:
         return FileLook(path=delete.path, size=size, trouble=error.message)
+
+
+def _read_delete(table: RewrittenTable, delete: LiveDelete) -> frozenset[str] | None:
+    """All of it. The data files that it names, where the manifest names none."""
+    if delete.offset is not None and delete.length is not None:
+        read_vector(delete.path, delete.offset, delete.length, table.storage)
+        return None
+    if delete.kind is Kind.POSITION_DELETE:
+        names = frozenset(read_positions(delete.path, table.storage, delete.data_file))
+        return names if delete.data_file is None else None
+    with open_parquet(delete.path, table.storage) as source:
+        for _ in source.iter_batches():
+            pass
+    return None
 
 
 def place_rows(table: RewrittenTable, file: LiveFile, folder: Folder, attempt: str) -> Placed:

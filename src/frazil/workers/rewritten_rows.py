@@ -27,7 +27,7 @@ from frazil.model.compaction import LAST_UPDATED, ROW_ID, RewrittenTable
 from frazil.model.live import LiveFile
 from frazil.workers.casting import cast
 from frazil.workers.lookup.aligning import aligned
-from frazil.workers.lookup.reading import bound_name, has_ids, open_parquet, unreadable
+from frazil.workers.lookup.reading import bound_name, damaged, has_ids, open_parquet, unreadable
 from frazil.workers.lookup.vectors import to_positions
 from frazil.workers.partition_values import json_scalar
 
@@ -48,7 +48,7 @@ def live_rows(
     Raises UnreadableFile, TableChanged if the file is gone or another one, StorageUnavailable."""
     deleted = to_positions(gone)
     if len(deleted) and deleted[-1] >= file.records:
-        raise unreadable(file.path, f"row {deleted[-1]} is deleted, and the file has {file.records} rows")
+        raise damaged(file.path, f"row {deleted[-1]} is deleted, and the file has {file.records} rows")
     start = 0
     with open_parquet(file.path, table.storage, file.size) as source:
         columns_of, wanted = _columns(table, file, source)
@@ -66,7 +66,7 @@ def live_rows(
             start += count
             yield _exactly(file, columns, target), positions
     if start != file.records:
-        raise unreadable(file.path, f"it has {start} rows, and {file.records} in the table's manifest")
+        raise damaged(file.path, f"it has {start} rows, and {file.records} in the table's manifest")
 
 
 def _columns(

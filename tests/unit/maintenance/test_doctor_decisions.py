@@ -270,6 +270,28 @@ def test_files_that_are_missing_or_different_are_never_repaired() -> None:
     assert doctor.missing_files(table, looks(table)) == []
 
 
+def test_a_file_that_nobody_can_read_is_as_bad_as_another_one() -> None:
+    table = registered(file("a"), vector("a", 5, "v", 4), vector("b", 5, "v", 90), file("b"))
+    seen = looks(table, a={"damage": "cannot read a: no footer"})
+    found = only(doctor.missing_files(table, seen))
+    assert (found.trouble, found.severity, found.fixable) == (Trouble.DIFFERENT_FILES, Severity.ERROR, False)
+    assert found.where == ("cannot read a: no footer",)
+    assert doctor.unreadable_rows(table, seen) == []
+
+
+def test_each_vector_of_a_file_is_looked_at_and_told_once() -> None:
+    table = registered(file("a"), file("b"), vector("a", 5, "v", 4), vector("b", 5, "v", 90))
+    _, deletes = doctor.to_look_at(table)
+    assert [delete.offset for delete in deletes] == [4, 90]
+    assert only(doctor.missing_files(table, looks(table, v={"size": None}))).where == ("v",)
+
+
+def test_keys_are_not_searched_in_files_of_another_format() -> None:
+    assert not doctor.is_foreign(registered(file("a"), vector("a"), equality()))
+    assert doctor.is_foreign(registered(file("a"), file("b", format="orc")))
+    assert doctor.is_foreign(registered(file("a"), positions(format="avro")))
+
+
 def test_what_cannot_be_looked_at_is_no_reason_to_fail() -> None:
     table = registered(file("a"))
     found = only(doctor.not_examined(doctor.unreadable_rows(table, looks(table, a={"trouble": "it is orc"}))))

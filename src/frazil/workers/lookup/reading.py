@@ -38,6 +38,10 @@ class UnreadableFile(BadInput):
     """A file of the table that cannot be read here; another reader may be able to."""
 
 
+class DamagedFile(UnreadableFile):
+    """One that no reader can read: its bytes are not those that were written."""
+
+
 def read_keys(
     path: str, size: int, fields: Sequence[Field], storage: Mapping[str, str], name_mapping: str | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -153,9 +157,11 @@ def open_parquet(path: str, storage: Mapping[str, str], size: int | None = None)
             yield pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
         except OSError as error:
             # Arrow calls damaged pages an OSError too, but without a number from the operating system.
-            raise (input_error(error, path) if error.errno else unreadable(path, str(error))) from error
-        except pa.ArrowException as error:
+            raise (input_error(error, path) if error.errno else damaged(path, str(error))) from error
+        except pa.ArrowNotImplementedError as error:
             raise unreadable(path, str(error)) from error
+        except pa.ArrowException as error:
+            raise damaged(path, str(error)) from error
 
 
 def bound_name(schema: pa.Schema, field: Field, name_mapping: str | None = None) -> str | None:
@@ -187,6 +193,14 @@ def unreadable(path: str, reason: str) -> UnreadableFile:
         f"cannot read {path}: {reason}",
         hint="If the file is damaged, restore it. If another tool wrote it in a form that is not read here, rewrite"
         " it (Spark: CALL system.rewrite_data_files).",
+        path=path,
+    )
+
+
+def damaged(path: str, reason: str) -> DamagedFile:
+    return DamagedFile(
+        f"cannot read {path}: {reason}",
+        hint="Restore the file, or roll the table back to a snapshot before it.",
         path=path,
     )
 
