@@ -234,7 +234,7 @@ class _Visit:
         if fix and any(finding.fixable for finding in findings):
             failed = self._repair(seen)
             again = self._examine()
-            findings = _compared(seen.findings, again.findings, failed)
+            findings = compared(seen.findings, again.findings, failed)
             seen = again
         return Diagnosis(
             table=self._table.text,
@@ -290,7 +290,7 @@ class _Visit:
             *lost,
             *doctor.registered_twice(doctor.twice(registered, looks)),
             *doctor.two_vectors(registered),
-            *doctor.wrong_partition(registered, looks, examined.table.specs),
+            *doctor.wrong_partition(registered, looks, examined.table),
             *self._unreadable(head, registered),
             *doctor.dangling_deletes(doctor.dangling(registered, doctor.names_in(looks))),
         ]
@@ -309,7 +309,8 @@ class _Visit:
             except BadInput as error:
                 troubles.append(f"keys: {error.message}")
         if keys is not None:
-            findings += doctor.duplicate_keys(keys, [field.name for field in examined.key])
+            names = [field.name for field in examined.key]
+            findings += doctor.duplicate_keys(keys, names, registered, examined.table.specs)
         findings += doctor.not_examined(troubles)
         return _Examined(head.snapshot_id, registered, looks, keys is not None, tuple(findings))
 
@@ -367,11 +368,11 @@ class _Visit:
         self._on_progress(Examining(table=self._table.text, step=step, done=done, total=total))
 
 
-def _compared(
-    before: Sequence[Finding], after: Sequence[Finding], failed: Mapping[Trouble, str]
-) -> tuple[Finding, ...]:
-    """What was repaired, then what is there now."""
-    left = {finding.trouble for finding in after if finding.fixable}
+def compared(before: Sequence[Finding], after: Sequence[Finding], failed: Mapping[Trouble, str]) -> tuple[Finding, ...]:
+    """What was repaired, then what is there now. Nothing was repaired of a kind that the second look still finds: to be
+    repaired, or as something that was not left to a person before."""
+    by_hand = {(finding.trouble, finding.what) for finding in before if not finding.fixable}
+    left = {one.trouble for one in after if one.fixable or (one.trouble, one.what) not in by_hand}
     fixed = [replace(finding, fixed=True) for finding in before if finding.fixable and finding.trouble not in left]
     told = [
         replace(finding, error=failed.get(finding.trouble, "")) if finding.fixable else finding for finding in after

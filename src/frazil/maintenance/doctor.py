@@ -11,15 +11,18 @@ and no fewer. What two people could see in two ways is explained, and left to on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from frazil.model.columns import Field, StructOf
+from frazil.model.compaction import RewrittenTable
 from frazil.model.examination import (
     SAMPLES,
     DuplicateKeys,
     FileLook,
     Finding,
+    KeySample,
     Registered,
     Severity,
     Trouble,
@@ -146,32 +149,56 @@ def registered_twice(found: Sequence[Twice]) -> list[Finding]:
 # rows in another partition than theirs
 
 
-def wrong_partition(registered: Registered, looks: Looks, specs: Sequence[PartitionSpec]) -> list[Finding]:
+def wrong_partition(registered: Registered, looks: Looks, table: RewrittenTable) -> list[Finding]:
+    findings = []
+    by_id = {spec.spec_id: spec for spec in table.specs}
+    known = set(_field_ids(table.schema.fields))
     wrong = [file for file in registered.first if looks.of(file).misplaced]
-    if not wrong:
-        return []
-    by_id = {spec.spec_id: spec for spec in specs}
-    rows = sum(looks.of(file).misplaced for file in wrong)
-    at_most = any(delete.kind is Kind.EQUALITY_DELETE for file in wrong for delete in file.deletes)
-    samples = [
-        f"{file.path}, row {sample.position}: lies in {partition_text(by_id[file.spec_id], file.partition)}, "
-        f"belongs to {partition_text(by_id[file.spec_id], sample.partition)}"
-        for file in wrong
-        for sample in looks.of(file).samples
-    ]
-    return [
-        Finding(
-            trouble=Trouble.WRONG_PARTITION,
-            severity=Severity.ERROR,
-            what=f"{'up to ' if at_most else ''}{rows:,} rows of {_files(wrong, 'data file')} lie in a partition that "
-            "is not theirs",
-            where=_samples(samples),
-            means="A query that filters by the partition's column skips these rows, and a delete there misses them. "
-            "For `identity` partitions Spark and Trino show the partition's value, PyIceberg and DuckDB the row's own.",
-            next=FIX + " Their files are written once more, every row in the partition that its columns give it.",
-            fixable=True,
+    for fixable in (True, False):
+        chosen = [file for file in wrong if (not _lost_columns(by_id[file.spec_id], known)) is fixable]
+        if not chosen:
+            continue
+        rows = sum(looks.of(file).misplaced for file in chosen)
+        at_most = any(delete.kind is Kind.EQUALITY_DELETE for file in chosen for delete in file.deletes)
+        lost = ", ".join(dict.fromkeys(name for file in chosen for name in _lost_columns(by_id[file.spec_id], known)))
+        why = "" if fixable else f" (the column of {lost} was dropped)"
+        samples = [
+            f"{file.path}, row {sample.position}: lies in {partition_text(by_id[file.spec_id], file.partition)}, "
+            f"belongs to {partition_text(by_id[file.spec_id], sample.partition)}"
+            for file in chosen
+            for sample in looks.of(file).samples
+        ]
+        findings.append(
+            Finding(
+                trouble=Trouble.WRONG_PARTITION,
+                severity=Severity.ERROR,
+                what=f"{'up to ' if at_most else ''}{rows:,} rows of {_files(chosen, 'data file')} lie in a partition "
+                f"that is not theirs{why}",
+                where=_samples(samples),
+                means="A query that filters by the partition's column skips these rows, and a delete there misses "
+                "them. For `identity` partitions Spark and Trino show the partition's value, PyIceberg and DuckDB the "
+                "row's own.",
+                next=FIX + " Their files are written once more, every row in the partition that its columns give it."
+                if fixable
+                else "A file of that partition spec cannot be written any more. Rewrite these files with Spark under "
+                "the table's present spec: CALL system.rewrite_data_files with rewrite-all.",
+                fixable=fixable,
+            )
         )
-    ]
+    return findings
+
+
+def _lost_columns(spec: PartitionSpec, known: Collection[int]) -> list[str]:
+    """Partition fields that cannot be computed any more: the schema has their column no longer."""
+    return [part.name for part in spec.fields if part.transform.name != "void" and part.source_id not in known]
+
+
+def _field_ids(fields: Iterable[Field]) -> Iterator[int]:
+    """Of columns, and of what lies in structs."""
+    for one in fields:
+        yield one.id
+        if isinstance(one.type, StructOf):
+            yield from _field_ids(one.type.fields)
 
 
 def partition_text(spec: PartitionSpec, values: Sequence[Any]) -> str:
@@ -182,30 +209,38 @@ def partition_text(spec: PartitionSpec, values: Sequence[Any]) -> str:
 # keys
 
 
-def duplicate_keys(found: DuplicateKeys, key: Sequence[str]) -> list[Finding]:
+def duplicate_keys(
+    found: DuplicateKeys, key: Sequence[str], registered: Registered, specs: Sequence[PartitionSpec]
+) -> list[Finding]:
+    """Of a key that lives in several partitions these are told: there a reader finds one row or the other, and it is
+    what an update leaves behind that did not delete the older row where that lay (H1)."""
     findings = []
     named = f"({', '.join(key)})"
     differing = found.keys - found.equal
+    places = _partitions(registered, specs)
     if found.equal:
         findings.append(
             Finding(
                 trouble=Trouble.DUPLICATE_KEYS,
                 severity=Severity.ERROR,
                 what=f"{found.equal:,} keys {named} have more than one row, and all their rows are equal",
-                where=_key_samples(found, equal=True),
+                where=_key_samples(found, places, equal=True),
                 means="Counts and sums are too high, and a join over the key multiplies rows.",
                 next=FIX + " The oldest row of each key stays, the others are deleted at their positions.",
                 fixable=True,
             )
         )
     if differing:
+        apart = any(len(_apart(sample, places)) > 1 for sample in found.samples if not sample.equal)
         findings.append(
             Finding(
                 trouble=Trouble.DUPLICATE_KEYS,
                 severity=Severity.ERROR,
-                what=f"{differing:,} keys {named} have several rows that differ",
-                where=_key_samples(found, equal=False),
-                means="Two versions of one row are alive; a reader cannot tell which is right.",
+                what=f"{differing:,} keys {named} have several rows that differ"
+                f"{', some of them in several partitions' if apart else ''}",
+                where=_key_samples(found, places, equal=False),
+                means="Two versions of one row are alive; a reader cannot tell which is right."
+                f"{_LEFT_BEHIND if apart else ''}",
                 next="Look at both rows, delete the wrong one, or let the source decide: `frazil resync CONFIG TABLE` "
                 "loads the table anew.",
             )
@@ -213,12 +248,30 @@ def duplicate_keys(found: DuplicateKeys, key: Sequence[str]) -> list[Finding]:
     return findings
 
 
-def _key_samples(found: DuplicateKeys, *, equal: bool) -> tuple[str, ...]:
-    return _samples(
-        f"{sample.key}: {', '.join(f'{path} row {position}' for path, position in sample.rows)}"
-        for sample in found.samples
-        if sample.equal is equal
-    )
+_LEFT_BEHIND = (
+    " The older one was probably left behind in its partition by an update that moved the row to another one."
+)
+
+
+def _partitions(registered: Registered, specs: Sequence[PartitionSpec]) -> dict[str, str]:
+    """Of each file, in words."""
+    by_id = {spec.spec_id: spec for spec in specs}
+    return {file.path: partition_text(by_id[file.spec_id], file.partition) for file in registered.first}
+
+
+def _apart(sample: KeySample, places: Mapping[str, str]) -> dict[str, None]:
+    """The partitions in which the key lives."""
+    return dict.fromkeys(places[path] for path, _ in sample.rows)
+
+
+def _key_samples(found: DuplicateKeys, places: Mapping[str, str], *, equal: bool) -> tuple[str, ...]:
+    texts = []
+    for sample in found.samples:
+        if sample.equal is equal:
+            lies = len(_apart(sample, places)) > 1
+            rows = (f"{path} row {at}{f' in {places[path]}' if lies else ''}" for path, at in sample.rows)
+            texts.append(f"{sample.key}: {', '.join(rows)}")
+    return _samples(texts)
 
 
 # deletes

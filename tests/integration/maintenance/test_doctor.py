@@ -292,6 +292,30 @@ def test_rows_that_equality_deletes_delete_are_no_duplicates(make: Make) -> None
     assert ward.diagnose().findings == ()
 
 
+def test_a_key_that_lives_in_two_partitions_is_told_with_both(make: Make) -> None:
+    """H1: an update moved the row, and its older version lives on where it was. Each lies where it belongs."""
+    ward = make(partition=["part"])
+    ward.append(rows(1, 2))
+    ward.append([(1, "moved", 1)])
+    (found,) = ward.diagnose(fix=True).findings
+    assert (found.trouble, found.fixable) == (Trouble.DUPLICATE_KEYS, False)
+    assert found.what == "1 keys (id) have several rows that differ, some of them in several partitions"
+    assert " in part=0, " in found.where[0]
+    assert found.where[0].endswith(" in part=1")
+
+
+def test_rows_are_not_moved_by_a_column_that_was_dropped(make: Make) -> None:
+    ward = make(partition=["part"])
+    ward.add_file(("id", "name", "part"), rows(1, 2, part=1), (0,))
+    ward.run("ALTER TABLE {table} DROP PARTITION FIELD part")
+    ward.run("ALTER TABLE {table} DROP COLUMN part")
+    before = ward.snapshots
+    (found,) = ward.diagnose(fix=True).findings
+    assert (found.trouble, found.fixable, found.error) == (Trouble.WRONG_PARTITION, False, "")
+    assert "was dropped" in found.what
+    assert ward.snapshots == before
+
+
 def test_a_column_with_a_default_is_not_taken_for_null(make: Make) -> None:
     ward = make()
     ward.append([(1, "a", 0)])

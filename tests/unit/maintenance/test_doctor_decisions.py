@@ -24,6 +24,8 @@ from frazil.maintenance.doctor_metadata import (
 )
 from frazil.maintenance.doctor_readers import READS, DeleteKind, unreadable_deletes
 from frazil.maintenance.doctor_repairs import unchanged
+from frazil.model.columns import LONG, TIMESTAMP, Field, Schema, StructOf
+from frazil.model.compaction import RewrittenTable
 from frazil.model.examination import (
     SAMPLES,
     DuplicateKeys,
@@ -39,7 +41,7 @@ from frazil.model.examination import (
 from frazil.model.files import Kind
 from frazil.model.ledger import Fence, LedgerEntry
 from frazil.model.live import LiveDelete, LiveFile
-from frazil.model.names import JobId
+from frazil.model.names import JobId, TableName
 from frazil.model.partitions import UNPARTITIONED, PartitionField, PartitionSpec, Transform
 from frazil.model.position import Hlc
 
@@ -78,6 +80,18 @@ def looks(table: Registered, **changed: Any) -> doctor.Looks:
         for one in everything
     ]
     return doctor.looks_of(data, deletes, [replace(look, **changed.get(look.path, {})) for look in seen])
+
+
+def described(*fields: Field) -> RewrittenTable:
+    """With the column that `DAILY` is made of, if nothing else is said."""
+    return RewrittenTable(
+        name=TableName(("shop",), "orders"),
+        schema=Schema(0, fields or (Field(4, "created_at", TIMESTAMP),)),
+        format_version=3,
+        sequence_number=9,
+        data_location="",
+        specs=(UNPARTITIONED, DAILY),
+    )
 
 
 def entry(**changed: Any) -> LedgerEntry:
@@ -188,26 +202,51 @@ def test_a_file_that_is_not_parquet_is_not_rewritten() -> None:
 def test_rows_in_a_wrong_partition_are_shown_with_the_right_one() -> None:
     table = registered(file(spec_id=1, partition=("2024-01-01",)), specs=(UNPARTITIONED, DAILY))
     seen = looks(table, a={"misplaced": 3, "samples": (Misplaced(7, ("2024-01-02",)), Misplaced(8, (None,)))})
-    found = only(doctor.wrong_partition(table, seen, (UNPARTITIONED, DAILY)))
+    found = only(doctor.wrong_partition(table, seen, described()))
     assert found.what == "3 rows of 1 data file lie in a partition that is not theirs"
     assert found.where[0] == "a, row 7: lies in created_at_day=2024-01-01, belongs to created_at_day=2024-01-02"
     assert found.where[1].endswith("belongs to created_at_day=null")
-    assert doctor.wrong_partition(table, looks(table), (UNPARTITIONED, DAILY)) == []
+    assert doctor.wrong_partition(table, looks(table), described()) == []
+
+
+def test_rows_are_not_moved_by_a_column_that_was_dropped() -> None:
+    """No file of that spec can be written any more."""
+    table = registered(file(spec_id=1, partition=("2024-01-01",)), specs=(UNPARTITIONED, DAILY))
+    seen = looks(table, a={"misplaced": 3})
+    found = only(doctor.wrong_partition(table, seen, described(Field(1, "id", LONG))))
+    assert not found.fixable
+    assert found.what.endswith("(the column of created_at_day was dropped)")
+    assert "--fix" not in found.next
+    inside = Field(9, "meta", StructOf((Field(4, "created_at", TIMESTAMP),)))
+    assert only(doctor.wrong_partition(table, seen, described(inside))).fixable
 
 
 def test_rows_that_an_equality_delete_may_have_deleted_are_counted_at_most() -> None:
     table = registered(file(spec_id=1, partition=("x",)), equality(), specs=(UNPARTITIONED, DAILY))
-    found = only(doctor.wrong_partition(table, looks(table, a={"misplaced": 3}), (UNPARTITIONED, DAILY)))
+    found = only(doctor.wrong_partition(table, looks(table, a={"misplaced": 3}), described()))
     assert found.what.startswith("up to 3 rows")
 
 
 def test_only_keys_whose_rows_are_all_equal_are_repaired() -> None:
     samples = (KeySample("id=1", (("a", 0), ("b", 4)), True), KeySample("id=2", (("a", 1), ("b", 5)), False))
-    equal, different = doctor.duplicate_keys(DuplicateKeys(keys=5, rows=12, equal=3, samples=samples), ["id"])
+    table = registered(file("a"), file("b"))
+    told = DuplicateKeys(keys=5, rows=12, equal=3, samples=samples)
+    equal, different = doctor.duplicate_keys(told, ["id"], table, (UNPARTITIONED,))
     assert (equal.fixable, equal.where) == (True, ("id=1: a row 0, b row 4",))
     assert (different.fixable, different.where) == (False, ("id=2: a row 1, b row 5",))
-    assert different.what.startswith("2 keys (id)")
-    assert doctor.duplicate_keys(DuplicateKeys(), ["id"]) == []
+    assert different.what == "2 keys (id) have several rows that differ"
+    assert doctor.duplicate_keys(DuplicateKeys(), ["id"], table, (UNPARTITIONED,)) == []
+
+
+def test_of_a_key_that_lives_in_several_partitions_these_are_told() -> None:
+    """H1: each of the two rows lies in the partition that its own columns give it."""
+    specs = (UNPARTITIONED, DAILY)
+    old, new = (file(path, spec_id=1, partition=(f"2024-01-0{day}",)) for path, day in (("a", 1), ("b", 2)))
+    told = DuplicateKeys(keys=1, rows=2, samples=(KeySample("id=7", (("a", 1), ("b", 5)), False),))
+    found = only(doctor.duplicate_keys(told, ["id"], registered(old, new, specs=specs), specs))
+    assert found.what == "1 keys (id) have several rows that differ, some of them in several partitions"
+    assert found.where == ("id=7: a row 1 in created_at_day=2024-01-01, b row 5 in created_at_day=2024-01-02",)
+    assert "left behind in its partition" in found.means
 
 
 # deletes
