@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from frazil.errors import (
     BadInput,
     CatalogRefused,
@@ -10,6 +12,7 @@ from frazil.errors import (
     FrazilError,
     SourceLost,
     TableChanged,
+    Transient,
 )
 
 EXIT_CODES: tuple[tuple[int, str], ...] = (
@@ -22,5 +25,15 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
     (Fenced.exit_code, "a newer run of this pipeline has taken over; do not restart this one"),
     (CatalogRefused.exit_code, "the catalog or the storage said no"),
 )
+
+_KINDS: Mapping[int, type[FrazilError]] = {
+    kind.exit_code: kind for kind in (ConfigError, BadInput, SourceLost, TableChanged, Fenced, CatalogRefused)
+}
+
+
+def error_of(code: int, message: str, *, hint: str = "") -> FrazilError:
+    """An error of the kind that exits with this code; of 1 it is worth another try."""
+    return _KINDS.get(code, Transient)(message, hint=hint)
+
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code}  {meaning}" for code, meaning in EXIT_CODES)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import click
 
-from frazil.cli.exit_codes import EPILOG
+from frazil.cli.exit_codes import EPILOG, error_of
 from frazil.cli.output import print_json, stdout_kept_clean
 from frazil.cli.seam import Session, json_option, on_pipeline
 from frazil.config.model import PipelineConfig
 from frazil.daemon.results import MaintenanceStep
-from frazil.errors import Transient
+from frazil.errors import FrazilError
 
 
 @click.command(epilog=EPILOG)
@@ -44,8 +44,9 @@ def maintain(session: Session, config: PipelineConfig, *, table: str | None, dry
         click.echo("nothing to do")
     failed = [step for step in steps if step.error]
     if failed:
-        first = failed[0]
-        raise Transient(f"{first.table}: {first.action}: {first.error}", hint=first.hint)
+        # What a person must do something about comes before what only needs another try.
+        worst = max(failed, key=lambda step: step.exit_code != FrazilError.exit_code)
+        raise error_of(worst.exit_code, f"{worst.table}: {worst.action}: {worst.error}", hint=worst.hint)
 
 
 def _sentence(step: MaintenanceStep) -> str:

@@ -136,6 +136,7 @@ class Maintenance:
                 seconds=round(self._clock.monotonic() - began, 3),
                 error="" if problem is None else str(problem),
                 hint="" if problem is None else problem.hint,
+                exit_code=0 if problem is None else problem.exit_code,
             )
 
 

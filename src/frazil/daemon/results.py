@@ -219,7 +219,8 @@ class ReplayReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceStep:
-    """One action on one table. `done` is False if it was only planned or failed; `counts` tell what it did or would."""
+    """One action on one table. `done` is False if it was only planned or failed; `counts` tell what it did or would.
+    `exit_code` is that of the kind of error which it failed with, 0 if it did not."""
 
     table: str
     action: str
@@ -229,6 +230,7 @@ class MaintenanceStep:
     seconds: float
     error: str = ""
     hint: str = ""
+    exit_code: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
