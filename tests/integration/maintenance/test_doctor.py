@@ -305,9 +305,11 @@ def test_a_key_that_lives_in_two_partitions_is_told_with_both(make: Make) -> Non
 
 
 def test_rows_are_not_moved_by_a_column_that_was_dropped(make: Make) -> None:
-    ward = make(partition=["part"])
-    ward.add_file(("id", "name", "part"), rows(1, 2, part=1), (0,))
-    ward.run("ALTER TABLE {table} DROP PARTITION FIELD part")
+    ward = make(partition=["bucket(4, part)"])
+    ward.append(rows(1))
+    there = ward.live.files[0].partition
+    ward.add_file(("id", "name", "part"), [row for part in range(1, 9) for row in rows(10 + part, part=part)], there)
+    ward.run("ALTER TABLE {table} DROP PARTITION FIELD bucket(4, part)")
     ward.run("ALTER TABLE {table} DROP COLUMN part")
     before = ward.snapshots
     (found,) = ward.diagnose(fix=True).findings
