@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,6 +18,7 @@ from frazil.daemon.due import REWRITE
 from frazil.daemon.maintaining import Maintenance
 from frazil.daemon.results import MaintenanceStep
 from frazil.lake.deletions import IcebergDeletionQueue
+from frazil.maintenance.convert import ConvertSettings
 from frazil.model.deletions import Deletion
 from frazil.model.names import TableName
 
@@ -133,6 +135,24 @@ def test_beside_a_stream_little_is_left_alone_and_at_rest_nothing_is(lab: Lab) -
     assert lab.spark.sql(f"SELECT path FROM {lab.sql_name('t')}.manifests").count() == 1
     assert lab.rows() == rows
     assert rewrites(lab, finish=True) == [], "that was all"
+
+
+def test_a_conversion_goes_on_until_no_delete_waits(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At rest; beside a stream the next run takes the next ones."""
+    monkeypatch.setattr("frazil.daemon.maintaining.ConvertSettings", partial(ConvertSettings, max_keys=1))
+    (beside,) = [step for step in rewrites(lab, finish=False) if step.action == "convert"]
+    assert beside.counts["waiting"] > 0
+    assert counted_equality(lab) > 0
+    rows = lab.rows()
+    (rest,) = [step for step in rewrites(lab, finish=True) if step.action == "convert"]
+    assert rest.counts["waiting"] == 0
+    assert rest.counts["delete_files"] == beside.counts["waiting"]
+    assert counted_equality(lab) == 0
+    assert lab.rows() == rows
+
+
+def counted_equality(lab: Lab) -> int:
+    return lab.spark.sql(f"SELECT * FROM {lab.sql_name('t')}.delete_files WHERE content = 2").count()
 
 
 def test_what_the_hour_does_not_bring_waits_and_says_so(lab: Lab) -> None:

@@ -14,6 +14,7 @@ take no more cores at once than the budget says, so that a stream beside them ha
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
@@ -36,7 +37,7 @@ from frazil.lake.table_files import TableFiles
 from frazil.maintenance.budget import Bucket
 from frazil.maintenance.compact import CompactSettings
 from frazil.maintenance.compact_run import Compact
-from frazil.maintenance.convert import ConvertSettings
+from frazil.maintenance.convert import ConvertPlan, ConvertSettings
 from frazil.maintenance.convert_run import Convert
 from frazil.maintenance.deletion_queue import DeletionWorker, QueueSettings
 from frazil.maintenance.expire import Expire, ExpireSettings, Keep, Period
@@ -200,14 +201,26 @@ class _Bench:
         }
 
     def convert(self, table: TableName, wish: _Wish) -> _Found | None:
+        """To finish is to go on until nothing waits: one run takes so many keys and no more."""
         converting = SparkConverting(self._spark, self._clock, tasks=self._cores)
         made = Convert(self._place.lake, converting, self._clock, self._parquet, wish.turn)
         settings = ConvertSettings(min_delete_files=self._settings.convert.min_delete_files)
-        head = self._place.lake.head(table)
-        plan = made.plan(table, head, self._place.lake.live(table, head), settings)
-        if plan is None:
-            return None
-        return _Found(plan.reason, plan.counts if wish.dry else _counts(made.perform(plan, settings)))
+
+        def planned() -> ConvertPlan | None:
+            head = self._place.lake.head(table)
+            return made.plan(table, head, self._place.lake.live(table, head), settings)
+
+        plan = planned()
+        found = None if plan is None else _Found(plan.reason, plan.counts)
+        if wish.dry:
+            return found
+        counts: Counter[str] = Counter()
+        while plan is not None:
+            done = made.perform(plan, settings)
+            counts.update(_counts(done))
+            found = _Found(plan.reason, {**counts, "waiting": done.waiting})
+            plan = planned() if wish.finish and done.waiting and wish.proceed() else None
+        return found
 
     def compact(self, table: TableName, wish: _Wish) -> _Found | None:
         rewriting = SparkRewriting(self._spark, self._clock, tasks=self._cores)

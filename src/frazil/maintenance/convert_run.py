@@ -47,7 +47,8 @@ class ConvertsLake(RepairingLake, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """What a run did. `snapshot_id` is None if there was nothing left to do when it looked again."""
+    """What a run did. `snapshot_id` is None if there was nothing left to do when it looked again. `waiting` deletes are
+    beyond what one run takes."""
 
     snapshot_id: int | None
     delete_files: int = 0
@@ -55,6 +56,7 @@ class Converted:
     rows: int = 0
     written_files: int = 0
     left: tuple[Left, ...] = ()
+    waiting: int = 0
 
 
 class Convert:
@@ -134,6 +136,7 @@ def _done(plan: ConvertPlan, decided: Ready) -> Converted:
         rows=decided.rows,
         written_files=len({file.path for file in decided.added}) + len(decided.merges),
         left=plan.left,
+        waiting=plan.waiting,
     )
 
 

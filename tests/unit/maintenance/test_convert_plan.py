@@ -174,7 +174,7 @@ def test_a_large_heap_of_deletes_is_converted_from_the_oldest_on() -> None:
     made = plan(world, ConvertSettings(max_keys=2))
     assert [delete.path for delete in made.converted] == paths[:2]
     assert made.waiting == 3
-    perform(world, made)
+    assert perform(world, made).waiting == 3, "whoever is to finish must go on"
     assert world.equality == set(paths[2:])
     assert "3 more wait" in made.reason
     huge = plan(world, ConvertSettings(max_keys=1))
