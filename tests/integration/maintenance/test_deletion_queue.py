@@ -101,6 +101,10 @@ def test_nothing_is_deleted_before_its_grace_period_is_over(stage: Stage) -> Non
     done = stage.clean()
     assert (done.deleted, done.waiting) == (1, 1)
     assert [exists(path) for path in paths] == [True, False]
+    assert stage.queued() == {paths[0]}, "it still waits, though the rest of its batch is done"
+    stage.clock.ahead = GRACE * 2
+    assert stage.clean().deleted == 1
+    assert not exists(paths[0])
 
 
 def test_the_grace_period_counts_from_the_last_time_a_path_was_orphaned(stage: Stage) -> None:

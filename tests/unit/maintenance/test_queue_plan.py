@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from upkeep_edges import Queue, Storage, WorldClock
+from upkeep_spark import WorkedTable
 
 from frazil.maintenance.deletion_queue import (
     Delete,
+    DeletionWorker,
     Dismiss,
     Expand,
     Hold,
@@ -48,6 +53,50 @@ def due_paths(*batches: Batch) -> list[str]:
 def test_a_row_is_due_once_its_grace_period_is_over() -> None:
     batch = Batch("b", (row("/old", HOUR), row("/young", HOUR - timedelta(seconds=1))))
     assert due_paths(batch) == ["/old"]
+
+
+def one_round(queue: Queue, stored: list[str], refuses: Callable[[], bool] = lambda: False) -> set[str]:
+    """The paths that are left in storage."""
+    table = WorkedTable(3, lambda: NOW)
+    of_table = set(table.stored)
+    for path in stored:
+        table.put(path)
+    clock = WorldClock(lambda: NOW, Random(1), lambda: None)
+    DeletionWorker(queue, Storage(table, refuses), QueueSettings(grace=HOUR), clock).perform()
+    return set(table.stored) - of_table
+
+
+def queued(queue: Queue) -> dict[str, Deletion]:
+    return {one.path: one for batch in queue.batches() for one in batch.rows}
+
+
+@pytest.mark.parametrize("why", [Why.UNCOMMITTED, Why.EXPIRED])
+def test_rows_that_are_not_due_stay_in_the_queue_when_others_of_their_batch_go(why: Why) -> None:
+    """H19: forgotten, their files would be left to nobody."""
+    facts: dict[str, Any] = {"table_uuid": "u", "why": why}
+    young, failed = row("/young", timedelta(0), **facts), row("/failed", retry_count=1, retry_at=NOW + HOUR, **facts)
+    queue = Queue()
+    queue.enqueue([row("/old", **facts), young, failed])
+    assert len(queue.batches()) == 1
+    assert one_round(queue, ["/old", "/young", "/failed"]) == {"/young", "/failed"}
+    assert queued(queue) == {"/young": young, "/failed": failed}
+
+
+def test_rows_that_are_not_due_stay_beside_one_that_could_not_be_deleted() -> None:
+    queue = Queue()
+    queue.enqueue([row("/old", table_uuid="u"), row("/young", timedelta(0), table_uuid="u")])
+    assert one_round(queue, ["/old", "/young"], refuses=lambda: True) == {"/old", "/young"}
+    assert {path: one.retry_count for path, one in queued(queue).items()} == {"/old": 1, "/young": 0}
+
+
+def test_rows_that_are_not_due_stay_beside_a_table_that_was_dropped() -> None:
+    """Its row is expanded, or dismissed: here its uuid is still there."""
+    facts: dict[str, Any] = {"type": DeletionType.METADATA, "why": Why.DROPPED, "table_uuid": "u"}
+    young = row("/v2.metadata.json", timedelta(0), **facts)
+    queue = Queue()
+    queue.enqueue([row("/v1.metadata.json", **facts), young])
+    one_round(queue, [])
+    assert queued(queue) == {"/v2.metadata.json": young}
 
 
 def test_a_row_that_failed_waits_for_its_next_try() -> None:

@@ -6,7 +6,7 @@ action --Edge--> table, queue, storage         at every call others may have bee
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from random import Random
 from threading import Event
@@ -23,17 +23,22 @@ BATCH_FILES = 3
 
 
 class Queue:
-    """`_frazil.deletion_queue`: every call is one commit."""
+    """`_frazil.deletion_queue`: every call is one commit. `forgets` is told the paths that are no longer in it. One
+    that `mixes` fills small batches up, so that rows of several moments share one: nothing promises that none do."""
 
-    def __init__(self) -> None:
+    def __init__(self, forgets: Callable[[Collection[str]], None] = lambda paths: None, *, mixes: bool = False) -> None:
         self.held: dict[str, tuple[Deletion, ...]] = {}
+        self._forgets, self._mixes = forgets, mixes
         self._names = itertools.count()
 
     def enqueue(self, deletions: Sequence[Deletion]) -> None:
         by_kind: dict[Any, list[Deletion]] = {}
         for row in deletions:
             by_kind.setdefault((row.type, row.why), []).append(row)
-        for rows in by_kind.values():
+        for kind, rows in by_kind.items():
+            for name, old in list(self.held.items()):
+                if self._mixes and len(old) < BATCH_FILES and (old[0].type, old[0].why) == kind:
+                    rows[:0] = self.held.pop(name)
             for start in range(0, len(rows), BATCH_FILES):
                 self.held[f"b{next(self._names)}"] = tuple(rows[start : start + BATCH_FILES])
 
@@ -44,14 +49,17 @@ class Queue:
         if self.held.pop(batch.name, None) is None:
             return False
         self.enqueue(left)
+        waiting = {row.path for rows in self.held.values() for row in rows}
+        self._forgets({row.path for row in batch.rows} - waiting)
         return True
 
 
 class Storage:
-    """The files of the table, as sweep and queue know them."""
+    """The files of the table, as sweep and queue know them. `refuses` tells whether the next deletion fails."""
 
-    def __init__(self, table: WorkedTable) -> None:
+    def __init__(self, table: WorkedTable, refuses: Callable[[], bool] = lambda: False) -> None:
         self._table = table
+        self._refuses = refuses
 
     def census(self) -> Storage:
         return self
@@ -90,10 +98,12 @@ class Storage:
         return [path for path in paths if path not in needed]
 
     def delete(self, table: TableName, paths: Sequence[str]) -> dict[str, str]:
+        failed = {path: "not now" for path in paths if self._refuses()}
         for path in paths:
-            self._table.stored.pop(path, None)
+            if path not in failed:
+                self._table.stored.pop(path, None)
         self._table.check_files()
-        return {}
+        return failed
 
 
 class Edge:
@@ -118,10 +128,11 @@ class Edge:
         return call
 
     def delete(self, table: TableName, paths: Sequence[str]) -> dict[str, str]:
+        failed: dict[str, str] = {}
         for path in paths:
             self._turn()
-            self._inner.delete(table, [path])
-        return {}
+            failed |= self._inner.delete(table, [path])
+        return failed
 
 
 class WorldClock:
