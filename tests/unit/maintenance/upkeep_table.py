@@ -1,6 +1,7 @@
 """A whole table in memory: its snapshots, what names them, every file in its storage, and what its rows must be.
 
     Metadata     which snapshots are kept, main, branches, tags, the ledger property; names the metadata files before it
+    Manifest     which files of one kind and spec a snapshot has; what none of its manifests lists is not in it
     model        of each snapshot: the rows that it must show, from what was done and never from files
     stored       the files there are, and when they were written
 
@@ -26,7 +27,7 @@ from frazil.model.commit import Accepted, CommitAnswer, Conflicted, RepairPlan, 
 from frazil.model.compaction import RewrittenTable
 from frazil.model.files import Kind
 from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
-from frazil.model.live import LiveDelete, LiveFile, LiveFiles
+from frazil.model.live import LiveDelete, LiveFile, LiveFiles, LiveManifest
 from frazil.model.names import JobId, TableName
 from frazil.model.position import Hlc
 from frazil.model.snapshots import MAIN, Expiry, Reference, TableSnapshots
@@ -36,10 +37,13 @@ LOCATION = "table"
 SPAN = 6 * 3600 * 10**9
 """Between two epochs, in nanoseconds of the source."""
 ROW_BYTES = 40
+ENTRY_BYTES = 100
 _LOG_MAX = 2
 Model = Mapping[int, tuple[int | None, int | None, tuple[int, ...]]]
 """Rows by their number: a, b, and the partition."""
 Change = Callable[[Model, State], Model]
+FileId = tuple[str, int | None]
+"""A path, and of a vector its place in the file."""
 
 
 def unchanged(before: Model, state: State) -> Model:
@@ -62,6 +66,14 @@ class Metadata:
     log: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Manifest:
+    path: str
+    deletes: bool
+    spec_id: int
+    entries: frozenset[FileId]
+
+
 class UpkeepTable(World):
     """`answers` tells what becomes of the next commit."""
 
@@ -75,7 +87,8 @@ class UpkeepTable(World):
         self._times: dict[int, int] = {}
         self._facts: dict[int, SnapshotFacts] = {}
         self._used: set[str] = set()
-        self._lists: dict[int, str] = {}
+        self._manifests: dict[int, tuple[Manifest, ...]] = {0: ()}
+        self._staged: tuple[Manifest, ...] | None = None
         self._paths: dict[int, frozenset[str]] = {}
         self._live: dict[int, LiveFiles] = {}
         self._needed: tuple[Metadata | None, frozenset[str]] = None, frozenset()
@@ -137,8 +150,8 @@ class UpkeepTable(World):
                 self.put(path)  # somebody else's
         self.model[state.number] = self._change(self.model[parent.number], state)
         self._times[state.number] = int(self.now().timestamp() * 1000)
-        self._lists[state.number] = self.write_list()
-        paths = (self._lists[state.number], *state.data, *(path for path, _ in state.deletes))
+        listed = self._manifests[state.number] = self._listed(parent, state)
+        paths = (self.write_list(), *(one.path for one in listed), *state.data, *(path for path, _ in state.deletes))
         self._paths[state.number] = frozenset(paths)
         kept = self.metadata.kept | {state.number}
         if self._branch is None:
@@ -169,6 +182,32 @@ class UpkeepTable(World):
         path = f"{LOCATION}/metadata/snap-{next(self.numbers)}-1-{self._uuid()}.avro"
         self.put(path)
         return path
+
+    def _listed(self, parent: State, state: State) -> tuple[Manifest, ...]:
+        """The manifests of a new snapshot, as Iceberg has it: one that lost files is written anew, and goes with the
+        next commit if it lost all of them; new files come in new ones."""
+        if self._staged is not None:
+            return self._staged
+        files = {(path, None): (False, file.spec_id) for path, file in state.data.items()}
+        files |= {place: (True, delete.spec_id) for place, delete in state.deletes.items()}
+        found, new = [], dict(files)
+        for one in self._manifests[parent.number]:
+            left = one.entries & files.keys()
+            if one.entries:
+                found.append(one if left == one.entries else self._manifest(one.deletes, one.spec_id, left))
+            for file in left:
+                del new[file]
+        for deletes, spec_id in sorted(set(new.values())):
+            entries = (file for file, kind in new.items() if kind == (deletes, spec_id))
+            found.append(self._manifest(deletes, spec_id, entries))
+        return tuple(found)
+
+    def _manifest(
+        self, deletes: bool, spec_id: int, entries: Iterable[FileId], form: str = "{uuid}-m0.avro"
+    ) -> Manifest:
+        path = f"{LOCATION}/metadata/{form.format(uuid=self._uuid())}"
+        self.put(path)
+        return Manifest(path, deletes, spec_id, frozenset(entries))
 
     def _metadata_path(self) -> str:
         return f"{LOCATION}/metadata/{next(self.numbers):05d}-{self._uuid()}.metadata.json"
@@ -343,6 +382,34 @@ class UpkeepTable(World):
     def repair(self, table: TableName, head: TableHead, plan: RepairPlan) -> CommitAnswer:
         return self._sent(head.base, lambda: self._land(plan))
 
+    def manifests(self, table: TableName, head: TableHead) -> tuple[LiveManifest, ...]:
+        return tuple(
+            LiveManifest(one.path, ENTRY_BYTES * len(one.entries), one.spec_id, len(one.entries), one.deletes)
+            for one in self._manifests[self._state(head).number]
+        )
+
+    def merge_manifests(
+        self, table: TableName, head: TableHead, paths: Iterable[str], summary: Mapping[str, str]
+    ) -> CommitAnswer:
+        return self._sent(head.base, lambda: self._merge(self._state(head), frozenset(paths), summary))
+
+    def _merge(self, seen: State, paths: frozenset[str], summary: Mapping[str, str]) -> None:
+        """The snapshot has what its manifests list, and those were read from `seen`."""
+        known = self._manifests[seen.number]
+        assert paths <= {one.path for one in known}, "a manifest that is not there cannot be replaced"
+        piles: dict[tuple[bool, int], set[FileId]] = {}
+        for one in known:
+            if one.path in paths:
+                piles.setdefault((one.deletes, one.spec_id), set()).update(one.entries)
+        merged = [self._manifest(*kind, files, "optimized-m-{uuid}.avro") for kind, files in piles.items() if files]
+        self._staged = (*(one for one in known if one.path not in paths), *merged)
+        listed = frozenset[FileId]().union(*(one.entries for one in self._staged))
+        data = {path: file for path, file in seen.data.items() if (path, None) in listed}
+        try:
+            self._become(data, {place: one for place, one in seen.deletes.items() if place in listed}, summary)
+        finally:
+            self._staged = None
+
     def snapshots(self, table: TableName) -> TableSnapshots:
         base = self.metadata
         main = {MAIN: Reference(base.main, True)} if base.main else {}
@@ -398,6 +465,7 @@ class UpkeepTable(World):
         answer = self.answers()
         if answer == "is lost" or base is not self.metadata:
             self.write_list()
+            self._manifest(False, 0, ())
             self.put(self._metadata_path())
             return Unknown("no answer") if answer != "lands" else Conflicted("the table has changed")
         land()

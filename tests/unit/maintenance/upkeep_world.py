@@ -6,8 +6,11 @@
                              hours pass
     after every snapshot     it shows what the model has (`upkeep_table`)
     after every deletion     no snapshot that is kept misses a file
-    at the end               nobody disturbs any more: nothing is left to convert, and of all files that there ever
-                             were those are left that the table refers to
+    after every batch        what left the queue is gone, or the table refers to it
+    at the end               nobody disturbs any more: nothing is left to convert or to put together, and of all files
+                             that there ever were those are left that the table refers to
+
+The planted faults of `upkeep_plants` show what it finds.
 
 A failing seed is the whole bug report; its last steps are told with it.
 """
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
@@ -35,6 +38,7 @@ from frazil.maintenance.convert import ConvertSettings
 from frazil.maintenance.convert_run import Convert, Converted
 from frazil.maintenance.deletion_queue import Cleaned, DeletionWorker, QueueSettings
 from frazil.maintenance.expire import Expire, Expired, ExpireSettings, Keep, Period
+from frazil.maintenance.manifests import ManifestSettings, Merged, MergeManifests
 from frazil.maintenance.orphans import Sweep, Swept
 from frazil.model.snapshots import Reference
 from frazil.model.write import SortField
@@ -42,6 +46,8 @@ from frazil.model.write import SortField
 OLDER_THAN = timedelta(hours=1)
 """Longer than anybody's commit takes."""
 LONG = timedelta(hours=3)
+SHORT = timedelta(minutes=2)
+"""Longer than a deletion that failed waits for its next try."""
 LONG_GRACE = timedelta(hours=2)
 GRACES = (timedelta(0), timedelta(0), timedelta(seconds=5), LONG_GRACE)
 AT_ONCE_MAX = 3
@@ -59,8 +65,8 @@ class UpkeepWorld:
         chance = self.chance = Random(seed)
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.table = WorkedTable(chance.choice((2, 3)), self.time)
-        self.queue = Queue()
-        self.storage = Storage(self.table)
+        self.queue = Queue(self._must_not_be_garbage, mixes=chance.random() < 0.5)
+        self.storage = Storage(self.table, self._is_trouble)
         self.grace = chance.choice(GRACES)
         self.calm = False
         self.met: Counter[str] = Counter()
@@ -78,6 +84,11 @@ class UpkeepWorld:
             commit_bytes=chance.choice((300, 1 << 20)),
             tiered=chance.random() < 0.5,
             order_by=chance.choice(((), (), (SortField("a"),))),
+        )
+        self._manifests = ManifestSettings(
+            min_manifests=chance.choice((2, 4)),
+            target_bytes=chance.choice((1000, 8 << 20)),
+            drops_empty=chance.random() < 0.5,
         )
         most = chance.randint(1, 6)
         self._expire = ExpireSettings(
@@ -111,12 +122,19 @@ class UpkeepWorld:
     def _steps(self) -> list[Callable[[], None]]:
         """Some histories are about rows, some about files, and some about both."""
         rows, files = self.chance.choice(((3, 0), (1, 3), (2, 1)))
-        rewriting = [self._convert_action, self._compact_action] * rows
+        rewriting = [self._convert_action, self._compact_action] * rows + [self._merge_action]
         cleaning = [self._expire_action, self._sweep_action, self._delete_action, self._delete_action] * files
         begin = [partial(self._begin, action) for action in (*rewriting, *cleaning)]
         others = [self._append, self._erase_keys, self._erase_row, self._rewrite] * rows + [self._adopt] * files
         rare = [self._name, self._forget_name, self._upgrade, self._kill]
-        rare += [self._hours, self._slow_epoch, self._slow_read, self._clean_beside] * files
+        rare += [
+            self._minutes,
+            self._hours,
+            self._slow_epoch,
+            self._slow_read,
+            self._clean_beside,
+            self._clean_within,
+        ] * files
         rare += [self._roll_back, *[self._detour] * rows]
         return [*begin, *[self._go_on] * self._haste, *[self._epoch] * 4, *others, *rare]
 
@@ -181,6 +199,12 @@ class UpkeepWorld:
         plan = made.plan(NAME, head, lake.live(NAME, head), self._compact)
         return None if plan is None else made.perform(plan)
 
+    def _merge_action(self, turn: Callable[[], None]) -> object:
+        lake = Edge(self.table, turn)
+        made = MergeManifests(lake, WorldClock(self.time, self.chance, turn))
+        plan = made.plan(NAME, lake.head(NAME), self._manifests)
+        return None if plan is None else made.perform(plan)
+
     def _expire_action(self, turn: Callable[[], None]) -> object:
         made = Expire(
             Edge(self.table, turn), Edge(self.queue, turn), self._expire, WorldClock(self.time, self.chance, turn)
@@ -219,6 +243,18 @@ class UpkeepWorld:
             if self._fibers and self._fibers[-1].name.startswith("delete"):
                 self._kill(self._fibers[-1])
 
+    def _clean_within(self) -> None:
+        """Between the queueing of an expiry's files and its commit; another expiry may be faster."""
+        if not self._fibers:
+            self._begin(self._expire_action, restlessness=0.5)
+            if self.chance.random() < 0.5:
+                self._begin(self._expire_action, restlessness=0.0)
+            if self.grace < OLDER_THAN:
+                self.now += self.grace
+            for _ in range(2):
+                self._begin(self._delete_action, restlessness=0.0)
+                self._minutes()
+
     def _slow_read(self) -> None:
         """Snapshots expire while one of them is read."""
         if not self._fibers and self.table.metadata.kept:
@@ -227,9 +263,15 @@ class UpkeepWorld:
             self._begin(self._delete_action, restlessness=0.0)
 
     def _answer(self) -> str:
-        if self.calm or self.chance.random() >= self._trouble:
-            return "lands"
-        return self.chance.choice(("lands without a word", "is lost"))
+        return self.chance.choice(("lands without a word", "is lost")) if self._is_trouble() else "lands"
+
+    def _is_trouble(self) -> bool:
+        return not self.calm and self.chance.random() < self._trouble
+
+    def _must_not_be_garbage(self, forgotten: Collection[str]) -> None:
+        """Nobody would delete it: the sweep looks at our own folders, and not at what somebody else wrote."""
+        if left := self.table.stored.keys() & forgotten - self.table.needed():
+            raise Violation(f"the queue forgets {min(left)}, which is garbage")
 
     # the pipeline
 
@@ -345,6 +387,10 @@ class UpkeepWorld:
         if self.chance.random() < 0.1:
             self.table.upgrade()
 
+    def _minutes(self) -> None:
+        self.now += SHORT
+        self.tell("minutes pass")
+
     def _hours(self) -> None:
         """Only epochs are ever under way for so long."""
         if all(fiber.name.startswith("epoch") for fiber in self._fibers):
@@ -362,6 +408,7 @@ class UpkeepWorld:
         self._epoch_at_once()
         self._until(self._convert_action, lambda done: done is None)
         self._until(self._compact_action, lambda done: done is None or not done.snapshot_ids)
+        self._until(self._merge_action, lambda done: done is None)
         equality = self.table.equality
         if equality:
             raise Violation(f"{min(equality)} was not converted")
@@ -394,13 +441,16 @@ def _events(done: object) -> Iterator[str]:
             yield from ("gave up a group" for _ in dropped[:1])
         case Converted(snapshot_id=int(), rows=int(rows)) if rows:
             yield "converted"
+        case Merged(snapshot_id=int()):
+            yield "merged manifests"
         case Expired(snapshots=int(count)) if count:
             yield "expired"
         case Swept(queued=int(count)) if count:
             yield "swept"
-        case Cleaned(deleted=int(deleted), dismissed=int(dismissed)):
+        case Cleaned(deleted=int(deleted), dismissed=int(dismissed), failed=int(failed)):
             yield from ("deleted" for _ in range(deleted)[:1])
             yield from ("dismissed" for _ in range(dismissed)[:1])
+            yield from ("failed to delete" for _ in range(failed)[:1])
         case FrazilError():
             yield type(done).__name__
         case False:
