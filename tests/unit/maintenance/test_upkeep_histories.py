@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from conversion_world import NAME
 from upkeep_edges import Queue, WorldClock
+from upkeep_table import UpkeepTable
 from upkeep_world import UpkeepWorld, run_seed
 
 from frazil.maintenance.deletion_queue import DeletionWorker, QueueSettings
 from frazil.maintenance.expire import Expire, ExpireSettings
 from frazil.model.deletions import Deletion
+from frazil.model.ledger import SnapshotFacts
 
 SEEDS = 2000
 PARTS = 4
@@ -72,3 +75,29 @@ def test_files_of_an_expiry_that_the_queue_looked_at_too_early_are_not_forgotten
         world.table.needed()
     )
     assert not queue.held
+
+
+TOTALS = (
+    "total-records",
+    "total-data-files",
+    "total-delete-files",
+    "total-position-deletes",
+    "total-equality-deletes",
+    "total-files-size",
+)
+
+
+@pytest.mark.parametrize("count", ["0", "1000000", "many"])
+def test_what_summaries_count_changes_nothing_that_is_done(count: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H35: deletes make the counts of a summary wrong, and other engines write what they like. Every action plans from
+    the files of the table, so histories with and without counts are the same, step by step."""
+    seeds = range(40)
+    without = [run_seed(seed).told for seed in seeds]
+    true_facts = UpkeepTable.facts
+
+    def facts(self: UpkeepTable, number: int) -> SnapshotFacts:
+        told = true_facts(self, number)
+        return replace(told, summary={**dict.fromkeys(TOTALS, count), **told.summary})
+
+    monkeypatch.setattr(UpkeepTable, "facts", facts)
+    assert [run_seed(seed).told for seed in seeds] == without
