@@ -4,7 +4,9 @@
 
     convert-staged, compact-staged, manifests-staged, expire-staged   files and manifests are written, nothing is sent
     convert-sent, compact-sent, manifests-sent, expire-sent           the commit has landed, nobody was told
+    sweep-found                                                       files are found, the queue does not know
     expire-queued, sweep-queued                                       the queue has the files, nothing else happened
+    delete-asked                                                      the table was asked, nothing is deleted
     delete-half                                                       some files of a batch are deleted
     delete-done                                                       all are, and the queue does not know
 
@@ -74,6 +76,8 @@ def watch_queue() -> None:
     real = IcebergDeletionQueue.enqueue
 
     def enqueue(self: IcebergDeletionQueue, deletions: Sequence[Deletion]) -> None:
+        if deletions and deletions[0].why is Why.UNCOMMITTED:
+            passed("sweep-found")
         real(self, deletions)
         if deletions:
             passed("expire-queued" if deletions[0].why is Why.EXPIRED else "sweep-queued")
@@ -85,6 +89,7 @@ def watch_storage() -> None:
     real = TableFiles.delete
 
     def delete(self: TableFiles, table: TableName, paths: Sequence[str]) -> Mapping[str, str]:
+        passed("delete-asked")
         half = len(paths) // 2
         failed = dict(real(self, table, paths[:half]))
         passed("delete-half")

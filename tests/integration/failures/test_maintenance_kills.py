@@ -1,7 +1,9 @@
 """`frazil maintain` dies in the middle of each of its actions, one run after the other, and the next run goes on.
 
-trade --> epochs --> maintain, killed at a moment --> every kept snapshot is read --> maintain, killed at the next ...
-at last nobody is killed: the files that the table refers to are there, and no others
+    trade --> epochs --> maintain, killed at a moment --> every kept snapshot is read --> maintain, killed at the next
+    at last nobody is killed: the files that the table refers to are there, and no others
+
+Each of these processes has a Spark of its own, and takes some seconds.
 """
 
 from __future__ import annotations
@@ -9,12 +11,16 @@ from __future__ import annotations
 import os
 import signal
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from failure_stage import Stage, a_stage
 from pyspark.sql import SparkSession
 
+from frazil.clock import SystemClock
+from frazil.config.load import load_config
+from frazil.daemon.api import Pipeline
 from frazil.demo.proof import differences
 from frazil.demo.shop import Rows
 from frazil.maintenance.orphans import QUIET
@@ -32,6 +38,7 @@ MAINTENANCE = {
     "orphans": {"older_than": "0s"},
     "queue": {"grace": "0s", "batch_files": 4},
 }
+GRACE = timedelta(hours=1)
 
 
 class Diary:
@@ -75,11 +82,11 @@ def test_maintenance_killed_in_every_action_loses_nothing_and_leaves_nothing_beh
             diary.read_all()
         publish(stage, spark, rounds=2)
         diary.read_all()
-        for moment in ("manifests-staged", "expire-queued", "expire-sent"):
+        for moment in ("manifests-staged", "manifests-sent", "expire-queued", "expire-sent"):
             killed(stage, moment)
             diary.read_all()
         publish(stage, spark, rounds=1)
-        for moment in ("sweep-queued", "delete-done"):
+        for moment in ("sweep-found", "sweep-queued", "delete-asked", "delete-half", "delete-done"):
             age(stage)
             killed(stage, moment)
             diary.read_all()
@@ -94,6 +101,48 @@ def test_maintenance_killed_in_every_action_loses_nothing_and_leaves_nothing_beh
             assert not [step.error for step in pipeline.maintain() if step.error]
     assert diary.read_all() <= MAINTENANCE["expire"]["max_snapshots"] + 1
     assert on_disk(stage, table) == needed(stage, spark, table)
+
+
+class Later(SystemClock):
+    """The clock of somebody who comes later."""
+
+    def __init__(self, by: timedelta) -> None:
+        self._by = by
+
+    def now(self) -> datetime:
+        return super().now() + self._by
+
+
+def test_what_a_killed_run_queued_stays_until_its_grace_period_is_over_and_is_gone_after(
+    stage: Stage, spark: SparkSession
+) -> None:
+    """H18, H19: readers of what expired may still be at work; and the kill is no reason to forget it."""
+    settings = {**MAINTENANCE, "queue": {"grace": f"{GRACE.total_seconds():.0f}s", "batch_files": 4}}
+    stage.write_config(limits={"epochs_per_job": 1}, maintenance=settings)
+    diary = Diary(stage, spark)
+    (table,) = stage.tables
+    try:
+        publish(stage, spark, rounds=5)
+        killed(stage, "expire-sent")
+        diary.read_all()
+    finally:
+        stage.end_all()
+    garbage = on_disk(stage, table) - needed(stage, spark, table)
+    assert garbage, "what expired is still there"
+    for by in (timedelta(0), GRACE / 2):
+        maintain(stage, spark, by)
+        assert garbage <= on_disk(stage, table), "somebody may still read it"
+    maintain(stage, spark, 2 * GRACE)
+    assert garbage.isdisjoint(on_disk(stage, table))
+    for turn in (4, 6):
+        maintain(stage, spark, turn * GRACE)
+    diary.read_all()
+    assert on_disk(stage, table) == needed(stage, spark, table)
+
+
+def maintain(stage: Stage, spark: SparkSession, later: timedelta) -> None:
+    with Pipeline(load_config(stage.config), spark=spark, clock=Later(later)) as pipeline:
+        assert not [step.error for step in pipeline.maintain() if step.error]
 
 
 def publish(stage: Stage, spark: SparkSession, rounds: int) -> None:
