@@ -446,6 +446,26 @@ def test_keys_of_several_columns_decode_to_what_was_spelled(rows: list[tuple[Any
     assert found == [{"i": i, "s": s, "u": u.bytes} for i, s, u in rows]
 
 
+KEY_VALUES = {
+    "INT8": st.integers(-99, 99).map(lambda i: (str(i), i)),
+    "STRING": st.text("ab ,\\", max_size=3).map(lambda s: (quote(s), s)),
+}
+
+
+@pytest.mark.parametrize("count", range(2, 13))
+@given(data=st.data())
+@settings(max_examples=20, deadline=None)
+def test_keys_of_any_number_of_columns_decode_to_what_was_spelled(count: int, data: st.DataObject) -> None:
+    """Ten columns and more too, which a regex's rewriting has no names for."""
+    types = data.draw(st.lists(st.sampled_from(["INT8", "INT8", "INT8", "STRING"]), min_size=count, max_size=count))
+    rows = data.draw(st.lists(st.tuples(*(KEY_VALUES[type_name] for type_name in types)), min_size=1, max_size=3))
+    named = {f"k{i}": type_name for i, type_name in enumerate(types)}
+    decoder = FeedDecoder({0: DecodedTable("t", shape(key=list(named), **named))})
+    texts = [f"[{', '.join(text for text, _ in row)}]" for row in rows]
+    found = decoder.keys(0, pa.array(texts)).to_pylist()
+    assert found == [dict(zip(named, (value for _, value in row), strict=True)) for row in rows]
+
+
 @pytest.mark.parametrize(
     "type_name",
     ["FLOAT8", "FLOAT4", "JSONB", "INT8[]", "VECTOR(3)", "STRING COLLATE en-u-ks-level2", "CITEXT", "GEOMETRY"],

@@ -38,6 +38,7 @@ _CANONICAL_AS_WRITTEN = {
 }
 _EXTENSION = re.compile(r"[-_]u[-_]", re.IGNORECASE)  # options of a locale, such as to compare without case
 _WHOLE_DIGITS = {"int": 8, "long": 17}
+_GROUPS_MAX = 9  # RE2 knows \1 to \9, and reads \10 as the first group and a zero
 EXCERPT = 120
 
 
@@ -179,8 +180,10 @@ class KeyRule:
 
     @cached_property
     def by_column(self) -> str | None:
-        """As `as_written`, with a group for each column."""
-        return None if self._parts is None else r"^\[" + ", ".join(f"({part})" for part in self._parts) + r"\]$"
+        """As `as_written`, with a group for each column; None if there are more groups than a replacement can name."""
+        if self._parts is None or len(self._parts) > _GROUPS_MAX:
+            return None
+        return r"^\[" + ", ".join(f"({part})" for part in self._parts) + r"\]$"
 
 
 def _carried(row: Mapping[str, Json], column: Column, absent: Json) -> Json:
