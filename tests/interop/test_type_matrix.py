@@ -112,7 +112,7 @@ def test_both_roads_of_the_decoder_give_the_matrix() -> None:
     exact = exact_columns(known, its_shape.columns, keys, payloads)
     for column, one, other in zip(its_shape.columns, fast, exact, strict=True):
         assert one.type == other.type, column.name
-        assert [plain(value) for value in one.to_pylist()] == [plain(value) for value in other.to_pylist()], column.name
+        assert [repr(plain(value)) for value in one.to_pylist()] == [repr(plain(value)) for value in other.to_pylist()]
 
 
 def test_the_table_has_the_types_of_the_matrix(lab: Lab) -> None:
@@ -166,10 +166,7 @@ def test_a_parquet_feed_gives_what_a_json_feed_gives(lab: Lab) -> None:
     lab.feed.data(at(1), write(columns, annotations), extension="parquet")
     lab.feed.resolved(at(2))
     lab.run()
-    found = by_spark(lab)
-    assert found[7]["j"] is None, "a JSON null is NULL where the file cannot tell them apart"
-    found[7]["j"] = "null"
-    assert_equal(found, PARQUET_NAMES)
+    assert_equal(by_spark(lab), PARQUET_NAMES)
 
 
 def test_a_csv_export_gives_what_a_json_feed_gives(lab: Lab) -> None:
@@ -182,9 +179,7 @@ def test_a_csv_export_gives_what_a_json_feed_gives(lab: Lab) -> None:
         rows.writerow([str(row), *(csv_text(name, case(name, row)[0]) for name in CSV_NAMES)])
     lab.feed.data(at(1), out.getvalue().encode(), extension="csv")
     lab.run()
-    found = by_spark(lab)
-    found[7]["j"] = "null"  # as for Parquet
-    assert_equal(found, CSV_NAMES)
+    assert_equal(by_spark(lab), CSV_NAMES)
 
 
 def test_what_does_not_fit_stops_its_table_at_its_last_epoch(lab: Lab) -> None:

@@ -148,6 +148,30 @@ def test_every_parquet_type_decodes_as_in_a_json_feed(every_type: bytes, tmp_pat
     assert rows[0][0]["t"] == 11045500000
 
 
+def test_a_json_null_is_no_sql_null_in_any_format_that_tells_them_apart(tmp_path: Path) -> None:
+    """H29: as a JSON feed with encode_json_value_null_as_object. Inside of a tuple no feed tells them apart."""
+    lines = [
+        f'{{"after": {{"j": {{"__crdb_json_null__": true}}, "n": null, "i": 1}}, "key": [1], "updated": "{at(1)}"}}'
+    ]
+    tuples = pa.struct([("j", TEXT)])
+    columns = crdb(1, i=(pa.int64(), [1]), j=(TEXT, [b"null"]), n=(TEXT, [None]), tup=(tuples, [{"j": b"null"}]))
+    parquet = write(columns, {"j": JSON_TYPE, "n": JSON_TYPE, "tup.j": JSON_TYPE, **META})
+    its_shape = shape(key=["i"], i="INT8", j="JSONB", n="JSONB")
+    feed = Feed(tmp_path / "j")
+    feed.data(at(0), "\n".join(lines).encode(), extension="ndjson")
+    feed.resolved(at(2))
+    run = Pipeline(feed, {"t": its_shape})
+    run.drain()
+    assert run.rows() == [{"i": 1, "j": "null", "n": None}]
+    assert run_csv(tmp_path / "c", "1,null,NULL\n", its_shape).rows() == run.rows()
+    feed = Feed(tmp_path / "p")
+    feed.data(at(0), parquet, extension="parquet")
+    feed.resolved(at(2))
+    of_parquet = Pipeline(feed, {"t": shape(key=["i"], i="INT8", j="JSONB", n="JSONB", tup="TUPLE")})
+    of_parquet.drain()
+    assert of_parquet.rows() == [{**run.rows()[0], "tup": '{"j": null}'}]
+
+
 def test_a_parquet_delete_removes_its_row(tmp_path: Path) -> None:
     feed = Feed(tmp_path)
     feed.data(at(0), odd_decimals(), extension="parquet")

@@ -3,7 +3,7 @@
     1,Alice,NULL  +  columns (id, name, note)  ->  {"id": 1, "name": "Alice", "note": null}
 
 NULL prints without quotes, as the string NULL does: a field NULL is a NULL, except in a column that cannot be
-NULL (a key column, or one that is NOT NULL), where it is the string.
+NULL (a key column, or one that is NOT NULL), where it is the string. JSON's null prints as null.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from frazil.model.columns import Column, TableShape
 from frazil.sources.cockroachdb.exact import Json, quote
 from frazil.sources.cockroachdb.sqltext import json_of
 from frazil.sources.cockroachdb.types import SourceType, carrier, parse_source_type
-from frazil.sources.cockroachdb.values import Misfit
+from frazil.sources.cockroachdb.values import Misfit, not_null
 
 FIELD_MAX = 1 << 30
 _NULL = "NULL"
@@ -89,7 +89,7 @@ def _row(
             row[name] = None
             continue
         try:
-            row[name] = json_of(text, source)
+            row[name] = not_null(json_of(text, source))
         except Misfit as error:
             raise DoesNotFit(
                 f"{place}: {table}.{column.name} {column.source_type} cannot hold {quote(text[:80])}: {error}",

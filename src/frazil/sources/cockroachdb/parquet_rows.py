@@ -22,7 +22,7 @@ from frazil.sources.cockroachdb.exact import Json, Number, quote
 from frazil.sources.cockroachdb.footer import NotParquet, physical
 from frazil.sources.cockroachdb.sqltext import json_of
 from frazil.sources.cockroachdb.types import Family, SourceType, carrier, parse_source_type
-from frazil.sources.cockroachdb.values import Misfit, time_text
+from frazil.sources.cockroachdb.values import Misfit, not_null, time_text
 
 _EVENT, _UPDATED = "__crdb__event_type", "__crdb__updated"
 _METADATA_PREFIX = "__crdb__"
@@ -90,7 +90,7 @@ def _value(value: Any, render: Renderer, name: str, path: str, table: str) -> Js
     if value is None:
         return None
     try:
-        return render(value)
+        return not_null(render(value))
     except (Misfit, UnicodeDecodeError) as error:
         raise DoesNotFit(
             f"{path}: {table}.{name} holds {quote(str(value)[:80])}: {error}",

@@ -31,7 +31,7 @@ _TIMESTAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.(\d+
 _TIME = re.compile(r"(\d\d):(\d\d):(\d\d)(?:\.(\d+))?")
 _BYTES = re.compile(r"\\x((?:[0-9a-fA-F]{2})*)")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
-_JSON_NULL = {"__crdb_json_null__": True}
+_JSON_NULL = {"__crdb_json_null__": True}  # WITH encode_json_value_null_as_object
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - zone-free on purpose: both timestamp types count from it
 _EPOCH_DAY = date(1970, 1, 1)
 _MICRO = timedelta(microseconds=1)
@@ -100,6 +100,11 @@ def _converter(to: Type, source: SourceType) -> Converter:
         case name:
             size = int(name.removeprefix("fixed[").removesuffix("]"))
             return lambda value: _fixed(value, size)
+
+
+def not_null(value: Json) -> Json:
+    """The value of a field that is not NULL: its JSON null as a JSON feed tells it from NULL, if it does."""
+    return _JSON_NULL if value is None else value
 
 
 def canonical(column: Column) -> Callable[[Json], str]:
