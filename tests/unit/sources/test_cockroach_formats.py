@@ -274,6 +274,18 @@ def test_a_csv_header_names_the_columns(tmp_path: Path) -> None:
     assert [(row["id"], row["name"], row["amount"]) for row in run.rows()] == [(2, "Bob", None)]
 
 
+@pytest.mark.parametrize(("text", "header"), [("\nNULL\nx\n", False), ("s\n\nNULL\nx\n", True)])
+def test_a_blank_line_is_the_empty_string_of_a_table_with_one_column(tmp_path: Path, text: str, header: bool) -> None:
+    """CockroachDB does not quote an empty field: the row ('') prints as an empty line."""
+    run = run_csv(tmp_path, text, shape(key=["s"], s="STRING"), header=header)
+    assert sorted(row["s"] for row in run.rows()) == ["", "NULL", "x"]
+
+
+def test_a_blank_line_is_no_row_of_a_table_with_more_columns(tmp_path: Path) -> None:
+    run = run_csv(tmp_path, "1,a\n\n2,b\n\n", shape(a="INT8", b="STRING"))
+    assert [row["a"] for row in run.rows()] == [1, 2]
+
+
 def test_an_unknown_csv_header_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nickname"):
         run_csv(tmp_path, "nickname,id\nBob,2\n", header=True)

@@ -3,7 +3,8 @@
     1,Alice,NULL  +  columns (id, name, note)  ->  {"id": 1, "name": "Alice", "note": null}
 
 NULL prints without quotes, as the string NULL does: a field NULL is a NULL, except in a column that cannot be
-NULL (a key column, or one that is NOT NULL), where it is the string. JSON's null prints as null.
+NULL (a key column, or one that is NOT NULL), where it is the string. JSON's null prints as null. An empty string prints
+as nothing at all: of a table with one column, as an empty line.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ def csv_rows(
             line, previous = lines.line_num, line
             if columns is None:
                 columns = _typed(_named(record, shape, table, path))
-            elif record:
+            elif record or len(columns) == 1:
                 try:
-                    row = _row(record, columns, shape, f"{path}:{previous + 1}", table)
+                    row = _row(record or [""], columns, shape, f"{path}:{previous + 1}", table)
                 except BadInput as error:
                     if on_bad is None:
                         raise
