@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
-from feed_builders import Lab, at, column_types, table
+from feed_builders import Lab, at, column_types, table, upsert
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
@@ -155,6 +155,40 @@ def test_pyiceberg_reads_back_the_same(lab: Lab) -> None:
         wanted = {name: value for name, (_, value) in expected.items()}
         row = {n: UUID(bytes=v) if n == "u" and isinstance(v, bytes) else v for n, v in row.items()}
         assert {name: row[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("readers", "iceberg", "before", "after"),
+    [
+        (None, "long", 11_045_500_000, 86_399_999_999),
+        (["pyiceberg"], "time", time(3, 4, 5, 500_000), time(23, 59, 59, 999_999)),
+    ],
+)
+def test_a_time_is_a_number_only_for_readers_that_refuse_the_type(
+    spark: SparkSession, warehouse: Path, namespace: str, tmp_path: Path,
+    readers: list[str] | None, iceberg: str, before: Any, after: Any,
+) -> None:  # fmt: skip
+    """Spark refuses a whole table that has a `time` column; PyIceberg reads it. A restart finds the type again."""
+    lab = Lab(spark, warehouse, namespace, tmp_path, tables=[table(columns={"a": "INT8", "clock": "TIME"})])
+    lab.settings = {} if readers is None else {"readers": readers}
+
+    def publish(second: int, text: str) -> None:
+        rows = [upsert([1], at(second), a=1, clock=text), upsert([second], at(second), a=second, clock=None)]
+        lab.feed.data(at(second), rows)
+        lab.feed.resolved(at(second + 1))
+        lab.run()
+
+    def found() -> tuple[str, dict[int, Any]]:
+        catalog = SqlCatalog("frazil", uri=f"sqlite:///{lab.warehouse}/catalog.db", warehouse=str(lab.warehouse))
+        loaded = catalog.load_table(f"{lab.namespace}.t")
+        rows = loaded.scan().to_arrow().to_pylist()
+        return str(loaded.schema().find_field("clock").field_type), {row["a"]: row["clock"] for row in rows}
+
+    publish(3, "03:04:05.5")
+    assert found() == (iceberg, {1: before, 3: None})
+    lab.tables = [table(columns={})]
+    publish(5, "23:59:59.999999")
+    assert found() == (iceberg, {1: after, 3: None, 5: None})
 
 
 KEYED = {
