@@ -244,6 +244,77 @@ def test_a_new_column_begins_in_the_middle_of_what_is_read_at_once(lab: Lab, url
     assert len(lab.epochs()) == 4
 
 
+@pytest.mark.parametrize("policy", ["stop", "new-column"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_rows_from_before_and_after_an_incompatible_change_lie_in_one_epoch(
+    lab: Lab, url: str, policy: str, restart: bool
+) -> None:
+    """H14: as after a catch-up with `snapshot: latest`. Each row has a value in the column of its type only, as if the
+    change lay between two epochs."""
+    shop = Shop(lab, url, "a int8 PRIMARY KEY, amount int8")
+    lab.tables, lab.settings = [table(key=(), columns={}, on_schema_conflict=policy)], {"snapshot": "latest"}
+    shop.publishes(1, {"a": 1, "amount": 5}, {"a": 2, "amount": 5}, {"a": 3, "amount": 5}, {"a": 4, "amount": 5})
+    lab.run()
+    shop.publishes(3, {"a": 2, "amount": 6}, {"a": 3, "amount": 6}, schema="1")
+    shop.does("ALTER TABLE t ALTER amount TYPE text")
+    shop.publishes(5, {"a": 3, "amount": "seven"}, {"a": 5, "amount": "eight"}, {"a": 6, "amount": None}, schema="2")
+    if policy == "stop":
+        with pytest.raises(BadInput, match="'amount' is long") as stopped:
+            lab.run()
+        assert "new-column" in stopped.value.hint
+        assert len(lab.rows()) == 4
+        return
+    if restart:
+        lab.run()
+    shop.publishes(7, {"a": 4, "amount": "four"}, {"a": 7, "amount": 8}, schema="2")  # 8: a row that came late
+    lab.run()
+    assert [(row["a"], row["amount"], row["amount_v2"]) for row in lab.rows()] == [
+        (1, 5, None), (2, 6, None), (3, None, "seven"), (4, None, "four"), (5, None, "eight"), (6, None, None),
+        (7, 8, None),
+    ]  # fmt: skip
+    assert len(lab.epochs()) == (3 if restart else 2)
+    assert column_types(lab.spark, lab.sql_name("t")) == {"a": "bigint", "amount": "bigint", "amount_v2": "string"}
+
+
+def test_a_changelog_has_rows_from_before_and_after_an_incompatible_change_too(lab: Lab, url: str) -> None:
+    shop = Shop(lab, url, "a int8 PRIMARY KEY, amount int8")
+    lab.tables = [table(key=(), columns={}, on_schema_conflict="new-column", changelog=True)]
+    shop.publishes(1, {"a": 1, "amount": 5})
+    lab.run()
+    shop.does("ALTER TABLE t ALTER amount TYPE text")
+    lines = [upsert([1], at(3), a=1, amount=6), upsert([1], at(4), a=1, amount="seven")]
+    befores = [
+        line.replace('"key"', f'"before": {{"a": 1, "amount": {was}}}, "key"')
+        for line, was in zip(lines, "56", strict=True)
+    ]
+    lab.feed.data(at(3), befores, schema="2")
+    lab.feed.resolved(at(5))
+    lab.run()
+    assert lab.rows() == [{"a": 1, "amount": None, "amount_v2": "seven"}]
+    log = lab.spark.sql(
+        "SELECT amount, amount_v2, _before.amount AS was, _before.amount_v2 AS was_v2 "
+        f"FROM {lab.sql_name('t__changelog')} ORDER BY _position"
+    )
+    assert [tuple(row) for row in log.collect()] == [
+        (5, None, None, None), (6, None, 5, None), (None, "seven", 6, None),
+    ]  # fmt: skip
+
+
+def test_rows_of_a_family_from_before_and_after_an_incompatible_change(lab: Lab) -> None:
+    """The other family of such a row is filled from the older row; the column that its own has outgrown is not."""
+    lab.tables = [table(key=("a",), columns={}, on_schema_conflict="new-column")]
+    for row in (1, 2):
+        lab.feed.data(at(1), [upsert([row], at(1), a=row, b="b")], topic="t+f1", number=row)
+        lab.feed.data(at(1), [upsert([row], at(1), s="old")], topic="t+f2", number=row)
+    lab.feed.resolved(at(2))
+    lab.run()
+    lab.feed.data(at(3), [upsert([1], at(3), s="new")], topic="t+f2", number=1)
+    lab.feed.data(at(3), [upsert([2], at(3), s=7)], topic="t+f2", number=2)
+    lab.feed.resolved(at(4))
+    lab.run()
+    assert lab.rows() == [{"a": 1, "b": "b", "s": "new", "s_v2": None}, {"a": 2, "b": "b", "s": None, "s_v2": 7}]
+
+
 def test_what_lies_before_a_change_that_cannot_be_taken_is_published(lab: Lab) -> None:
     lab.tables = [table()]
     for second, value in ((1, "x"), (3, "y"), (5, "z")):

@@ -41,7 +41,9 @@ def settle(table: TableName, shape: TableShape, known: KnownTable, options: Tabl
     places = settle_columns(table, shape.columns, known.schema, known.columns, options, shape.key)
     names = {column.name: place.column.name for column, place in zip(shape.columns, places, strict=True)}
     columns = tuple(place.column for place in places)
-    return TableShape(columns, tuple(names[name] for name in shape.key), shape.key_origin)
+    # A field that is widened after all holds what it held before, too.
+    outgrown = tuple(old for old in shape.outgrown if old.name not in names.values())
+    return TableShape(columns, tuple(names[name] for name in shape.key), shape.key_origin, outgrown)
 
 
 def contradictions(shape: TableShape, known: KnownTable) -> tuple[str, ...]:

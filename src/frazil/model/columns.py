@@ -236,11 +236,16 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """What a source table looks like: its columns, and its key if it has one."""
+    """What a source table looks like: its columns, and its key if it has one.
+
+    `outgrown` are columns of the target table that columns of the source have outgrown, under the table's names: rows
+    from before the type changed fit only them. Rows carry them by a name that one of `columns` has, too.
+    """
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     key_origin: str
+    outgrown: tuple[Column, ...] = ()
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]

@@ -66,6 +66,6 @@ def parts_of(shape: TableShape) -> tuple[Part, ...]:
         number = part_number(family, primary)
         if number != PRIMARY and owners.setdefault(number, family) != family:
             raise BadType(f"the column families {owners[number]!r} and {family!r} cannot be told apart")
-        own = [column.name for column in shape.columns if column.family == family]
+        own = [column.name for column in (*shape.columns, *shape.outgrown) if column.family == family]
         columns.setdefault(number, []).extend(own)
     return tuple(Part(number, tuple(columns[number])) for number in sorted(columns))

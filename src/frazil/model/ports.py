@@ -92,7 +92,7 @@ class Decoder(Protocol):
         """The key columns of canonical key texts."""
 
     def rows(self, table: int, keys: pa.Array, payloads: pa.Array) -> pa.RecordBatch:
-        """All columns of the table's shape. Raises UnknownColumn or DoesNotFit."""
+        """All columns of the table's shape, and those that they have outgrown. Raises UnknownColumn or DoesNotFit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -372,6 +372,16 @@ def test_settling_a_shape_again_changes_nothing() -> None:
     assert settle(ORDERS, shape, KnownTable(model.schema, model.known), NEW_COLUMN) == settled
 
 
+def test_what_columns_have_outgrown_stays_beside_them_unless_it_is_widened_after_all() -> None:
+    model = table(known_as("amount", "t.2", LONG), known_as("n", "t.3", INT))
+    columns = (column("id", LONG, identity="t.1"), known_as("amount", "t.2"), known_as("n", "t.3", LONG))
+    old = (column("amount", LONG, origin="table"), column("n", INT, origin="table"))
+    shape = TableShape(columns, ("id",), "sql", old)
+    settled = settle(ORDERS, shape, KnownTable(model.schema, model.known), NEW_COLUMN)
+    assert [c.name for c in settled.columns] == ["id", "amount_v2", "n"]
+    assert settled.outgrown == old[:1]
+
+
 # random histories
 
 primitives = st.sampled_from([INT, LONG, FLOAT, DOUBLE, STRING, Decimal(8, 2), Decimal(12, 2), TIMESTAMP])

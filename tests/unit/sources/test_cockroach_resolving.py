@@ -172,12 +172,41 @@ def test_what_rows_outgrow_is_widened_if_iceberg_can(known: Type, values: list[s
 
 def test_what_cannot_be_widened_becomes_what_rows_look_like_if_it_may_go_on_in_a_new_column() -> None:
     place = from_target(target(n=(LONG, Remembered(None, ("n",))), s=(STRING, Remembered(None, ("s",)))))
-    seen = rows(a=['"text"'], n=["1.5", "2"], s=["1", '"x"'])
+    seen = rows(a=['"text"'], n=["1.5", "2"], s=["{}", '"x"'])
     heard = heard_by_rows(resolved(place), seen, place.columns, new_columns=True)
     a, n, s = heard.columns
     assert (n.type, n.origin) == (Decimal(38, 10), INFERRED)
     assert a.origin == TABLE, "a key stays what it is"
     assert s.origin == TABLE, "text that holds JSON by now would be another text in the same column"
+    assert heard.outgrown == (), "each of them holds all rows, or none does"
+
+
+def test_rows_from_before_and_after_a_change_of_type_have_a_column_each() -> None:
+    """H14: in one epoch."""
+    old = target(amount=(LONG, Remembered("9.2", ("amount",))))
+    for known in (old, target(**V2)):
+        of_table = (*from_target(known).columns, *retired_columns(known))
+        shape = resolved(sql(("amount", "STRING", "9.2")), from_target(known))
+        seen = rows(amount=["6", '"seven"'])
+        heard = heard_by_rows(shape, seen, of_table, new_columns=True)
+        assert (heard.columns[1].type, heard.columns[1].origin) == (STRING, "sql")
+        assert [(c.name, c.type, c.origin) for c in heard.outgrown] == [("amount", LONG, TABLE)]
+        assert heard_by_rows(shape, seen, of_table) == shape, "with the policy to stop"
+        beyond = heard_by_rows(shape, rows(amount=["6", "true"]), of_table, new_columns=True)
+        assert beyond == shape, "what neither holds is still refused"
+
+
+def test_rows_of_two_types_that_nobody_describes_have_a_column_each_if_one_cannot_hold_both() -> None:
+    place = from_target(target(s=(STRING, Remembered(None, ("s",)))))
+    heard = heard_by_rows(resolved(place), rows(s=["1", '"x"']), place.columns, new_columns=True)
+    assert (heard.columns[1].type, heard.columns[1].origin) == (LONG, INFERRED)
+    assert [(c.name, c.type) for c in heard.outgrown] == [("s", STRING)]
+    known = target(s=(STRING, Remembered(None, ("s",), retired=True)), s_v2=(LONG, Remembered(None, ("s",))))
+    of_table = (*from_target(known).columns, *retired_columns(known))
+    for values in (['"x"'], ['"x"', "1"]):
+        again = heard_by_rows(resolved(from_target(known)), rows(s=values), of_table, new_columns=True)
+        assert [(c.name, c.origin) for c in again.columns] == [("a", TABLE), ("s_v2", TABLE)], "no third column"
+        assert [c.name for c in again.outgrown] == ["s"]
 
 
 def test_only_what_a_complete_description_and_the_rows_lack_is_gone() -> None:

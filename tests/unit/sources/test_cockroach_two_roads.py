@@ -3,6 +3,7 @@ rows are found under either name."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -193,6 +194,43 @@ def test_a_delete_of_a_row_with_a_renamed_key_column_says_which_row(name: str) -
         Message(envelope=Envelope.WRAPPED, before={name: Number("4"), "b": None}, updated=at(1).text),
     ]
     assert [change_of(message, rule, EnvelopeOptions()).key for message in told] == ["[4]", "[4]"]
+
+
+def outgrowing(newest: str, *outgrown: str) -> TableShape:
+    """Rows carry `amount`, which the table calls by its versions."""
+    versions = [("amount", outgrown[0]), *((f"amount_v{n}", kind) for n, kind in enumerate(outgrown[1:], 2))]
+    olds = tuple(replace(column(name, kind, "table"), carried=("amount",)) for name, kind in versions)
+    latest = replace(column(f"amount_v{len(outgrown) + 1}", newest, "sql"), carried=("amount",))
+    return TableShape((column("a", "INT8", "sql"), latest), ("a",), "sql", olds)
+
+
+def test_a_value_goes_to_the_column_that_holds_it() -> None:
+    """H14: rows from before and after an incompatible change lie in one epoch."""
+    its_shape = outgrowing("STRING", "INT8")
+    found = rows(its_shape, *(f'{{"a": 1, "amount": {value}}}' for value in ("6", '"seven"', "null")), '{"a": 1}')
+    assert found == [
+        {"a": 1, "amount_v2": None, "amount": 6},
+        {"a": 1, "amount_v2": "seven", "amount": None},
+        {"a": 1, "amount_v2": None, "amount": None},
+        {"a": 1, "amount_v2": None, "amount": None},
+    ]
+    assert rows(its_shape, '{"a": 1, "amount": "seven"}') == found[1:2], "on the fast road"
+    assert rows(its_shape) == []
+    with pytest.raises(DoesNotFit) as caught:
+        rows(its_shape, '{"a": 1, "amount": 6}', '{"a": 1, "amount": true}')
+    assert caught.value.facts["column"] == "amount_v2"
+    with pytest.raises(UnknownColumn):
+        rows(its_shape, '{"a": 1, "amount_v2": "x"}')
+
+
+def test_the_newest_column_that_holds_a_value_takes_it() -> None:
+    values = ("5", "5.5", '"x"', "[]")
+    found = rows(outgrowing("JSONB", "INT8"), *(f'{{"a": 1, "amount": {value}}}' for value in values))
+    assert [(row["amount_v2"], row["amount"]) for row in found] == [(value, None) for value in values]
+    found = rows(outgrowing("STRING", "INT8", "BOOL"), *(f'{{"a": 1, "amount": {v}}}' for v in ("5", "true", '"x"')))
+    assert [(row["amount"], row["amount_v2"], row["amount_v3"]) for row in found] == [
+        (5, None, None), (None, True, None), (None, None, "x"),
+    ]  # fmt: skip
 
 
 def test_a_table_without_key_columns_decodes_its_rows() -> None:

@@ -10,6 +10,11 @@ key columns has keys that only tell its changes apart.
 
 A column's value is that of the first name in `carried_as` which the payload has: of a renamed column rows of both
 names may lie in one epoch (H14). Two names with two values are refused.
+
+Rows from before and after an incompatible change of type may lie in one epoch, too: the column takes every value that
+it holds, and those that it has outgrown (`TableShape.outgrown`) take the rest. In one row all but one of them are NULL,
+as they are if the change lies between two epochs. The fast road knows nothing of this: what does not fit takes the
+exact one.
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ from frazil.sources.cockroachdb.vectors import TakeExactRoad, columns_of, plan
 _SLICE = 16_384  # what is looked at together stays in the processor's cache
 # Arrow takes more spellings for integers than JSON has, such as 0x1F.
 _OF_WHOLE_NUMBERS = np.isin(np.arange(256), list(b"[-0123456789]"))
+_REFUSALS = (Misfit, pa.ArrowException, OverflowError, UnicodeEncodeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +67,18 @@ class FeedDecoder:
         return pa.RecordBatch.from_arrays(arrays, schema=_schema(columns))
 
     def rows(self, table: int, keys: pa.Array, payloads: pa.Array) -> pa.RecordBatch:
-        """All columns of the table's shape; a column that a payload lacks is NULL.
+        """All columns of the table's shape, and those that they have outgrown; one that a payload lacks is NULL.
 
         Raises UnknownColumn (facts `table`, `columns`), DoesNotFit, or BadInput if key and payload disagree.
         """
         known = self.tables[table]
-        columns = known.shape.columns
+        columns = (*known.shape.columns, *known.shape.outgrown)
         arrays = _sliced(keys, payloads, columns, lambda some, of_them: _row_columns(known, some, of_them))
         return pa.RecordBatch.from_arrays(arrays, schema=_schema(columns))
 
 
 def exact_columns(table: DecodedTable, columns: Sequence[Column], keys: pa.Array, payloads: pa.Array) -> list[pa.Array]:
-    """The exact road: value by value."""
+    """The exact road: value by value. The columns, and then those that they have outgrown."""
     known = {name for column in columns for name in column.carried_as}
     rows: list[dict[str, Json]] = []
     unknown: set[str] = set()
@@ -88,7 +94,12 @@ def exact_columns(table: DecodedTable, columns: Sequence[Column], keys: pa.Array
             table=table.name,
             columns=sorted(unknown),
         )
-    return [_exact_column(table, column, keys, _carried(table, column, keys, rows)) for column in columns]
+    carried = [_carried(table, column, keys, rows) for column in columns]
+    outgrown = [[None] * len(rows) for _ in table.shape.outgrown]
+    for column, values in zip(columns, carried, strict=True):
+        _share(table, column, values, outgrown)
+    homes = zip((*columns, *table.shape.outgrown), (*carried, *outgrown), strict=True)
+    return [_exact_column(table, column, keys, values) for column, values in homes]
 
 
 def fast_columns(table: DecodedTable, columns: Sequence[Column], payloads: pa.Array) -> list[pa.Array]:
@@ -110,6 +121,7 @@ def _row_columns(table: DecodedTable, keys: pa.Array, payloads: pa.Array) -> lis
     columns = table.shape.columns
     try:
         arrays = fast_columns(table, columns, payloads)
+        arrays += [pa.nulls(len(payloads), value_type(column.type)) for column in table.shape.outgrown]
     except TakeExactRoad:
         arrays = exact_columns(table, columns, keys, payloads)
     places = {column.name: i for i, column in enumerate(columns)}
@@ -142,6 +154,28 @@ def _carried(table: DecodedTable, column: Column, keys: pa.Array, rows: Sequence
             )
         values.append(present[0] if present else None)
     return values
+
+
+def _share(table: DecodedTable, column: Column, values: list[Json], outgrown: Sequence[list[Json]]) -> None:
+    """Moves each value that the column does not hold to the first of those it has outgrown that does. What none of them
+    holds stays, to be refused."""
+    pairs = zip(table.shape.outgrown, outgrown, strict=True)
+    olds = [(old, taken) for old, taken in pairs if old.carried_as[0] in column.carried_as]
+    if not olds:
+        return
+    for at, value in enumerate(values):
+        if value is None or _holds(table, column, value):
+            continue
+        home = next((taken for old, taken in olds if _holds(table, old, value)), values)
+        values[at], home[at] = None, value
+
+
+def _holds(table: DecodedTable, column: Column, value: Json) -> bool:
+    try:
+        pa.array([_converter(table.shape, column)(value)], value_type(column.type))
+    except _REFUSALS:
+        return False
+    return True
 
 
 def _differ(column: Column, values: Sequence[Json]) -> bool:
@@ -284,11 +318,11 @@ def _exact_column(table: DecodedTable, column: Column, keys: pa.Array, values: l
     to = value_type(column.type)
     try:
         return pa.array([None if value is None else convert(value) for value in values], to)
-    except (Misfit, pa.ArrowException, OverflowError, UnicodeEncodeError):
+    except _REFUSALS:
         for key, value in zip(keys, values, strict=True):
             try:
                 pa.array([None if value is None else convert(value)], to)
-            except (Misfit, pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+            except _REFUSALS as error:
                 shown = dumps(value)[:EXCERPT]
                 raise DoesNotFit(
                     f"{table.name}: the row with key {key.as_py()[:EXCERPT]} has {shown} in column {column.name} "

@@ -123,7 +123,8 @@ def with_families(
         replace(column, family=primary if column.name in shape.key else _family(column, owner))
         for column in shape.columns
     )
-    found = replace(shape, columns=columns)
+    outgrown = tuple(replace(column, family=_family(column, owner)) for column in shape.outgrown)
+    found = replace(shape, columns=columns, outgrown=outgrown)
     if primary is None:
         _refuse_without_primary(table, set(met) - set(families(found)), taken_out)
     return found

@@ -7,7 +7,8 @@ rows            {"c": 1, "new": true}                       what nobody announce
 
 resolve_shape     places ----------------> TableShape
 heard_by_rows     + what rows look like -> a described type that rows contradict gives way to the table's,
-                                           a type of the table that rows outgrow to a wider or another one
+                                           a type of the table that rows outgrow to a wider or another one;
+                                           rows of both types in one epoch have a column each
 without_dropped   + what rows look like -> what a complete description lacks, and rows too, is gone
 """
 
@@ -104,11 +105,15 @@ def heard_by_rows(
 
     The source describes its columns as they are now, and rows may be older: one that fits the table's column and not
     the described type is still of the table's. Where nothing but the table tells a type and rows have outgrown it, it
-    is widened; with `new_columns` one that cannot be widened becomes what the rows look like.
+    is widened; with `new_columns` one that cannot be widened becomes what the rows look like. If rows from before and
+    after a change lie side by side, those from before go to the column that theirs has outgrown (H14).
     """
     key = set(shape.key)
-    columns = [known if known.name in key else _heard(known, seen, of_table, new_columns) for known in shape.columns]
-    return replace(shape, columns=tuple(columns))
+    heard = [
+        (known, ()) if known.name in key else _heard(known, seen, of_table, new_columns) for known in shape.columns
+    ]
+    outgrown = tuple(old for _, olds in heard for old in olds)
+    return replace(shape, columns=tuple(known for known, _ in heard), outgrown=outgrown)
 
 
 def without_dropped(shape: TableShape, seen: Profile) -> TableShape:
@@ -125,8 +130,15 @@ def without_dropped(shape: TableShape, seen: Profile) -> TableShape:
 
 def fits_rows(seen: ColumnProfile, source_type: str) -> bool:
     """Whether values that look like this may be of that type, judging by their kinds alone."""
+    return seen.kinds <= _held(seen, source_type)
+
+
+def _held(seen: ColumnProfile, source_type: str) -> frozenset[Kind]:
+    """The kinds of these values that the type holds."""
     family = parse_source_type(source_type).family
-    return seen.kinds <= _KINDS.get(family, _TEXTS) and (family is not Family.INT or seen.fits_long)
+    if family is Family.INT and not seen.fits_long:
+        return frozenset()
+    return _KINDS.get(family, _TEXTS)
 
 
 def _told(places: Sequence[Knowledge]) -> dict[str, Column]:
@@ -182,26 +194,42 @@ def _key(
     return tuple(of[name] for name in place.key), place.origin
 
 
-def _heard(known: Column, seen: Profile, of_table: Sequence[Column], new_columns: bool) -> Column:
+def _heard(
+    known: Column, seen: Profile, of_table: Sequence[Column], new_columns: bool
+) -> tuple[Column, tuple[Column, ...]]:
+    """The column that rows fit, and those that it has outgrown if some rows fit only them."""
     values = next((seen.columns[name] for name in known.carried_as if name in seen.columns), None)
-    if values is None or not values.kinds:
-        return known
-    if known.origin in (SQL, ENRICHED):
-        if fits_rows(values, known.source_type):
-            return known
-        row_name = known.carried_as[0]
-        older = [of for of in of_table if row_name in of.carried_as and not same_type(of.type, known.type)]
-        return next((of for of in older if fits_rows(values, of.source_type)), known)
+    if values is None or not values.kinds or known.origin not in (SQL, ENRICHED, TABLE):
+        return known, ()
+    if fits_rows(values, known.source_type):
+        wider = _wider(known, values) if known.origin == TABLE else None
+        return (known if wider is None else _guessed(known, wider)), ()
+    row_name = known.carried_as[0]
+    older = [of for of in of_table if row_name in of.carried_as and not same_type(of.type, known.type)]
     if known.origin != TABLE:
-        return known
-    wider = _wider(known, values)
-    if wider is None and new_columns and not fits_rows(values, known.source_type):
-        wider = inferred_type(values)
-    if wider is None:
-        return known
-    guess = column(known.name, wider, INFERRED)
-    if guess.type == known.type:
-        return known
+        fitting = next((of for of in older if fits_rows(values, of.source_type)), None)
+        if fitting is not None:
+            return fitting, ()
+    if not new_columns:
+        return known, ()
+    if values.kinds <= _held(values, known.source_type).union(*(_held(values, of.source_type) for of in older)):
+        return known, tuple(replace(of, family=known.family) for of in older)
+    return _grown(known, values) if known.origin == TABLE else (known, ())
+
+
+def _grown(known: Column, values: ColumnProfile) -> tuple[Column, tuple[Column, ...]]:
+    """What rows look like that nobody describes; where that is no other type of the table's, what those look like that
+    do not fit."""
+    beyond = replace(values, kinds=values.kinds - _held(values, known.source_type))
+    for these, outgrown in ((values, ()), (beyond, (known,))):
+        guess = _guessed(known, inferred_type(these) or known.source_type)
+        if not same_type(guess.type, known.type):
+            return guess, outgrown
+    return known, ()
+
+
+def _guessed(known: Column, source_type: str) -> Column:
+    guess = column(known.name, source_type, INFERRED)
     return replace(guess, identity=known.identity, carried=known.carried, family=known.family)
 
 
