@@ -42,7 +42,8 @@ Answer = tuple[int, Decimal | None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Soak:
     """`changes` an epoch, of which `delete_share` are deletes, into a table of about `rows`. `observations` are made in
-    equal distances. `pause` between two epochs."""
+    equal distances. `pause` between two epochs; every `rest_every` epochs it is as long as it takes maintenance to make
+    the table what `rested` asks for."""
 
     name: str
     mode: str = "vectors"
@@ -53,6 +54,8 @@ class Soak:
     delete_share: float = 0.1
     seed: int = 1
     pause: float = 0.0
+    rest_every: int | None = None
+    rested: Callable[[Observed], bool] = lambda _: True
     observations: int = 20
     maintenance: Mapping[str, Any] = field(default_factory=dict)
 
@@ -211,6 +214,8 @@ class Soaking:
                     self._publish(lambda: self.feed.changed(soak))
                     if number % every == 0:
                         self.result.observed.append(self.observe(number))
+                    if soak.rest_every is not None and number % soak.rest_every == 0:
+                        self._rest(number)
                     self._stop.wait(soak.pause)
                 self._settle(pipeline)
             self.result.maintenance = _maintenance_seconds(pipeline)
@@ -265,6 +270,14 @@ class Soaking:
     def _has(self, resolved: Hlc) -> bool:
         shown = self._progress
         return shown is not None and shown.resolved is not None and Hlc.parse(shown.resolved) >= resolved
+
+    def _rest(self, number: int) -> None:
+        """What comes next is bounded then, however slow the machine is."""
+        began = time.perf_counter()
+        while not self.soak.rested(seen := self.observe(number)) and self._broken is None:
+            if time.perf_counter() - began > _PATIENCE_SECONDS:
+                raise AssertionError(f"maintenance left the table as {seen} for {_PATIENCE_SECONDS:.0f} s")
+            time.sleep(0.2)
 
     def _settle(self, pipeline: Pipeline) -> None:
         """Until maintenance says that nothing is left."""

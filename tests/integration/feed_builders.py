@@ -5,6 +5,8 @@ feed.data(...), feed.resolved(R) --files--> Lab.run() --> Iceberg tables --Lab.r
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,9 +27,22 @@ from frazil.clock import Clock
 from frazil.config.load import load_config
 from frazil.daemon.api import Pipeline
 from frazil.daemon.results import PublishedEpoch, RunSummary
+from frazil.maintenance.orphans import QUIET
 from frazil.model.position import Hlc
 
-__all__ = ["BASE", "Feed", "Lab", "at", "column_types", "delete", "read_rows", "stop_when", "table", "upsert"]
+__all__ = [
+    "BASE",
+    "Feed",
+    "Lab",
+    "at",
+    "column_types",
+    "delete",
+    "make_old",
+    "read_rows",
+    "stop_when",
+    "table",
+    "upsert",
+]
 
 AB = {"a": "INT8", "b": "STRING"}
 
@@ -142,3 +157,11 @@ def stop_when(done: Any, stop: Event) -> Any:
             stop.set()
 
     return listen
+
+
+def make_old(folder: Path) -> None:
+    """All files below it, by longer than what is under way may take, so that the sweep takes nothing for work."""
+    then = time.time() - 2 * QUIET.total_seconds()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            os.utime(path, (then, then))

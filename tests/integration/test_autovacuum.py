@@ -14,10 +14,10 @@ from frazil.daemon import due
 pytestmark = pytest.mark.spark
 
 EPOCHS = 40
+REST_EVERY = 10
 MAX_SNAPSHOTS, AFTER_SNAPSHOTS = 10, 5
-MOST_SNAPSHOTS = EPOCHS - 4
-"""While it runs: a look may take as long as some epochs, and expires what was there when it began. Without expiry there
-is one for each epoch, and one more for each maintenance."""
+MOST_SNAPSHOTS = MAX_SNAPSHOTS + 2 * AFTER_SNAPSHOTS
+"""At rest. Without expiry there is one for each epoch, and one more for each maintenance."""
 SNAPSHOT_BYTES = 2_000
 """Of metadata, with its entry in the log."""
 SETTINGS = {
@@ -61,7 +61,8 @@ def test_forty_epochs_leave_one_file_few_snapshots_and_every_reader_content(
         rows=200,
         changes=40,
         delete_share=0.2,
-        pause=0.0,
+        rest_every=REST_EVERY,
+        rested=lambda seen: (seen.data_files, seen.delete_files) == (1, 0),
         observations=10,
         maintenance=SETTINGS,
     )
@@ -76,13 +77,12 @@ def test_forty_epochs_leave_one_file_few_snapshots_and_every_reader_content(
 
     rest = done.at_rest
     assert (rest.data_files, rest.delete_files, rest.manifests) == (1, 0, 1), rest
-    assert rest.snapshots <= MAX_SNAPSHOTS + 2 * AFTER_SNAPSHOTS
+    assert rest.snapshots <= MOST_SNAPSHOTS
+    assert rest.metadata_bytes <= SNAPSHOT_BYTES * MOST_SNAPSHOTS + 8_000
     # Without maintenance each epoch leaves a data file, deletes, and a manifest of each.
-    assert done.most(lambda seen: seen.data_files) <= 3 * EPOCHS // 4
-    assert done.most(lambda seen: seen.delete_files) <= 3 * EPOCHS // 4
-    assert done.most(lambda seen: seen.manifests) <= EPOCHS
-    assert done.most(lambda seen: seen.snapshots) <= MOST_SNAPSHOTS
-    assert done.most(lambda seen: seen.metadata_bytes) <= SNAPSHOT_BYTES * MOST_SNAPSHOTS + 8_000
+    assert done.most(lambda seen: seen.data_files) <= 2 * REST_EVERY
+    assert done.most(lambda seen: seen.delete_files) <= 2 * REST_EVERY
+    assert done.most(lambda seen: seen.manifests) <= 4 * REST_EVERY
 
     listed = run.snapshots()
     assert len([row for row in listed.values() if "frazil.maintenance" in row.summary]) >= 1

@@ -7,21 +7,18 @@ Sequences differ in the table's version and partitions. Over all of them, every 
 
 from __future__ import annotations
 
-import os
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from feed_builders import Lab, at, delete, read_rows, table, upsert
+from feed_builders import Lab, at, delete, make_old, read_rows, table, upsert
 from pyspark.sql import SparkSession
 
 from frazil.daemon.due import EVERYTHING
 from frazil.daemon.maintaining import DELETE, Maintenance
-from frazil.maintenance.orphans import QUIET
 from frazil.model.names import TableName
 
 pytestmark = pytest.mark.spark
@@ -126,10 +123,7 @@ class World:
 
     def maintain(self) -> None:
         """One action or all of them, when nothing has been under way for hours."""
-        then = time.time() - 2 * QUIET.total_seconds()
-        for path in (self.lab.warehouse / self.lab.namespace).rglob("*"):
-            if path.is_file():
-                os.utime(path, (then, then))
+        make_old(self.lab.warehouse / self.lab.namespace)
         with self.lab.open() as pipeline:
             maintenance = Maintenance(pipeline.config, pipeline.assembled.places, pipeline.spark, pipeline.clock)
             only = self.chance.choice(["convert", "compact", "expire", "sweep", "all"])

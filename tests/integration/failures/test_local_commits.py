@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 from failure_stage import Stage, a_stage, assert_whole
+from feed_builders import make_old
 from pyspark.sql import SparkSession
 from test_maintenance_kills import MAINTENANCE, Diary, needed, on_disk
 
@@ -62,7 +63,8 @@ def test_h37_a_commit_that_only_the_folder_knows_is_no_commit(
     assert_whole(stage, spark)
     assert needed(stage, spark, table).isdisjoint(map(str, local.strays))
     diary.read_all()
-    for _ in range(2):
+    for _ in range(4):
+        make_old(stage.warehouse)
         with stage.pipeline(spark) as pipeline:
             assert not [step.error for step in pipeline.maintain() if step.error]
         diary.read_all()

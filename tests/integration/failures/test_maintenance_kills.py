@@ -8,14 +8,13 @@ Each of these processes has a Spark of its own, and takes some seconds.
 
 from __future__ import annotations
 
-import os
 import signal
-import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from failure_stage import Stage, a_stage
+from feed_builders import make_old
 from pyspark.sql import SparkSession
 
 from frazil.clock import SystemClock
@@ -23,7 +22,6 @@ from frazil.config.load import load_config
 from frazil.daemon.api import Pipeline
 from frazil.demo.proof import differences
 from frazil.demo.shop import Rows
-from frazil.maintenance.orphans import QUIET
 from frazil.model.names import TableName
 from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode
@@ -87,7 +85,7 @@ def test_maintenance_killed_in_every_action_loses_nothing_and_leaves_nothing_beh
             diary.read_all()
         publish(stage, spark, rounds=1)
         for moment in ("sweep-found", "sweep-queued", "delete-asked", "delete-half", "delete-done"):
-            age(stage)
+            make_old(stage.warehouse)
             killed(stage, moment)
             diary.read_all()
     finally:
@@ -96,7 +94,7 @@ def test_maintenance_killed_in_every_action_loses_nothing_and_leaves_nothing_beh
     garbage = on_disk(stage, table) - needed(stage, spark, table)
     assert garbage, "runs that were killed leave files"
     for _ in range(2):
-        age(stage)
+        make_old(stage.warehouse)
         with stage.pipeline(spark) as pipeline:
             assert not [step.error for step in pipeline.maintain() if step.error]
     assert diary.read_all() <= MAINTENANCE["expire"]["max_snapshots"] + 1
@@ -153,14 +151,6 @@ def publish(stage: Stage, spark: SparkSession, rounds: int) -> None:
 def killed(stage: Stage, moment: str) -> None:
     process = stage.start(SCRIPT, str(stage.config), moment)
     assert stage.finished(process) == -signal.SIGKILL, f"{moment} did not come: {stage.said(process)}"
-
-
-def age(stage: Stage) -> None:
-    """All files, by longer than what is under way may take: nobody is."""
-    then = time.time() - 2 * QUIET.total_seconds()
-    for path in stage.warehouse.rglob("*"):
-        if path.is_file():
-            os.utime(path, (then, then))
 
 
 def on_disk(stage: Stage, table: TableName) -> set[str]:
