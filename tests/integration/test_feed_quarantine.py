@@ -252,6 +252,28 @@ def test_a_replay_beside_a_running_pipeline_frees_the_key_there(lab: Lab) -> Non
     assert put_away(lab) == []
 
 
+def test_a_key_in_quarantine_captures_what_follows_after_the_pipeline_was_told_to_stop_at_bad_rows(lab: Lab) -> None:
+    """H49: the cause is mended and `on_error: stop` set, and the rows of before are replayed later."""
+    epoch(lab, 0, row(1, 1, 1), row(2, 5, TOO_MUCH), row(3, 5, TOO_MUCH))
+    lab.run()
+    lab.settings["on_error"] = "stop"
+    lab.tables = [table(columns=WIDE)]
+    epoch(lab, 20, row(1, 21, 2), row(2, 21, 7), delete([3], at(21)))
+    lab.run()
+    assert mirror(lab) == {1: 2}
+    expected = [("[2]", 5, False), ("[3]", 5, False), ("[2]", 21, True), ("[3]", 21, True)]
+    assert put_away(lab) == expected
+
+    epoch(lab, 30, row(1, 31, 3), row(4, 31, 2**70))
+    with pytest.raises(DoesNotFit):
+        lab.run()
+    assert mirror(lab) == {1: 2}, "a new bad row stops"
+    assert put_away(lab) == expected
+
+    assert replayed(lab)["replayed"] == 4
+    assert mirror(lab) == {1: 2, 2: 7}, "the newest change of each key"
+
+
 def test_stop_is_still_the_default(lab: Lab) -> None:
     lab.settings = {}
     epoch(lab, 0, row(1, 1, 1), row(2, 1, TOO_MUCH))

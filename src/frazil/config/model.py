@@ -272,7 +272,8 @@ class PipelineConfig(Settings):
         default=OnError.STOP,
         description=(
             "What a row that cannot be taken does. stop: nothing more is published. quarantine: it goes to "
-            "`<target>__quarantine` with the reason, and so do later changes of its key, until it is replayed."
+            "`<target>__quarantine` with the reason, and so do later changes of its key, until it is replayed, also "
+            "under stop."
         ),
     )
     readers: Annotated[tuple[Reader, ...], AfterValidator(named_once), Shown("list of engines", engines_text)] = Field(

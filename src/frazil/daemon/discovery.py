@@ -6,12 +6,16 @@
                                      read_ledgers: frontier of every target <-+
 
 What the ledgers tell spares a look at the whole source.
+
+A quarantine that is there stays a target when `on_error` is `stop` again: its keys go on to capture what follows (H49),
+and a replay finds nothing newer in the mirror.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from threading import Lock
 
 from frazil import errors
 from frazil.clock import Clock
@@ -24,10 +28,11 @@ from frazil.coordinator.resync import highest_generation
 from frazil.coordinator.resyncer import ResyncLake
 from frazil.daemon.holdings import Holdings
 from frazil.daemon.modes import check_mode
-from frazil.daemon.tables import KeepsTables, Origin, RunningTable, roles_of
+from frazil.daemon.tables import KeepsTables, Origin, RunningTable, companion, roles_of
 from frazil.model.ledger import TableHead
 from frazil.model.names import JobId, TableName
 from frazil.model.ports import Lake, Source
+from frazil.model.write import Role
 from frazil.observability.logs import Log
 
 _log = Log("frazil.pipeline")
@@ -45,6 +50,7 @@ class Discovery:
         self._clock = clock
         self._by_source: dict[str, list[RunningTable]] = {}
         self._indexes = 0
+        self._lock = Lock()
 
     @property
     def targets(self) -> list[RunningTable]:
@@ -95,12 +101,23 @@ class Discovery:
         """Of these source tables; the mirrors' as `lake` shows them. Raises what stops them: fenced, rolled back,
         another source."""
         for source in sources:
+            self._find_quarantine(source)
             *companions, mirror = self._by_source[source]
             for table in companions:
                 self._read_ledger(table, coordinator, self._lake)
             self._read_ledger(mirror, coordinator, lake or self._lake)
             for table in companions:
                 table.begin_behind(mirror.progress.tip_position)
+
+    def _find_quarantine(self, source: str) -> None:
+        """Whenever ledgers are read, so behind the fence: one that an older coordinator has just made is seen."""
+        *_, mirror = targets = self._by_source[source]
+        if any(table.role is Role.QUARANTINE for table in targets):
+            return
+        if self._tables.exists(companion(mirror.target, Role.QUARANTINE)):
+            found = RunningTable(mirror.origin, Role.QUARANTINE)
+            with self._lock:
+                self._by_source = {**self._by_source, source: [found, *self._by_source[source]]}
 
     def _read_ledger(self, table: RunningTable, coordinator: Coordinator, lake: Lake) -> None:
         name = table.target
@@ -135,6 +152,10 @@ class Discovery:
             self._take(taken)
 
     def _take(self, taken: Route) -> None:
+        with self._lock:
+            self._take_in(taken)
+
+    def _take_in(self, taken: Route) -> None:
         if taken.source in self._by_source:
             return
         known = next((mirror for mirror in self.mirrors if mirror.target == taken.target), None)

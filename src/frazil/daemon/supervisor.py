@@ -17,7 +17,6 @@ from enum import StrEnum
 from threading import Event, RLock
 
 from frazil import errors
-from frazil.config.model import OnError
 from frazil.coordinator.admission import Coordinator
 from frazil.coordinator.fence import take_fence
 from frazil.coordinator.recovery import Start, start
@@ -74,8 +73,6 @@ class Supervisor:
         stop: Event,
         is_interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        if parts.config.on_error is OnError.QUARANTINE and parts.quarantined is None:
-            raise AssertionError("a quarantine must be read, or its keys would not capture what follows (H49)")
         self._parts = parts
         self._config = parts.config
         self._clock = parts.clock

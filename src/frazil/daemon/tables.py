@@ -236,7 +236,8 @@ def companion_of(table: TableName) -> TableName:
 
 
 def roles_of(taken: Route, config: PipelineConfig) -> tuple[Role, ...]:
-    """The targets that the configuration gives a source table, the mirror last."""
+    """The targets that the configuration gives a source table, the mirror last. A quarantine that is there is one of
+    them whatever the configuration says, see `discovery`."""
     changelog = (Role.CHANGELOG,) if taken.entry.changelog else ()
     quarantine = (Role.QUARANTINE,) if config.on_error is OnError.QUARANTINE else ()
     return (*quarantine, *changelog, Role.MIRROR)

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from frazil import errors
 from frazil.clock import Clock
-from frazil.config.model import PipelineConfig
+from frazil.config.model import OnError, PipelineConfig
 from frazil.coordinator.admission import Coordinator
 from frazil.coordinator.buffer import EpochBuffer
 from frazil.daemon.capturing import Capturing
@@ -170,6 +170,7 @@ class WindowWriter:
             shards=1 if small else max(self._executors.cores, -(-size // TASK_BYTES)),
             parquet=self._config.parquet.settings,
             quarantined=self._quarantined(concerned),
+            puts_away=self._config.on_error is OnError.QUARANTINE,
         )
         cuts = {targets[-1].index: cut_of(window, furthest_back(targets)) for targets in concerned}
         reader, decoder = self._shaper.roads([targets[-1] for targets in concerned])
@@ -180,9 +181,11 @@ class WindowWriter:
         return WrittenWindow(window, buffer, reports)
 
     def _quarantined(self, concerned: Sequence[Targets]) -> dict[int, Mapping[str, tuple[int, int]]]:
-        if self._capturing is None:
-            return {}
         quarantines = [table for targets in concerned for table in targets if table.role is Role.QUARANTINE]
+        if not quarantines:
+            return {}
+        if self._capturing is None:
+            raise AssertionError("a quarantine must be read, or its keys would not capture what follows (H49)")
         return {table.index: self._capturing.keys(table) for table in quarantines}
 
     def _shape(self, targets: Targets, shape: TableShape | None) -> None:

@@ -26,7 +26,9 @@ Order = tuple[int, int]
 class Captures:
     """The captured keys of one source table, each with its oldest position in quarantine."""
 
-    def __init__(self, table: int, known: Mapping[str, Order]) -> None:
+    def __init__(self, table: int, known: Mapping[str, Order], *, takes_new: bool = True) -> None:
+        """`takes_new` if a change that cannot be taken is put away too, and not only what follows one."""
+        self.takes_new = takes_new
         self._table = table
         self._known = dict(known)
         self._new: dict[str, Order] = {}

@@ -88,7 +88,7 @@ class TargetsWriter:
             raise AssertionError(f"table {self._index} comes in parts, which a changelog cannot keep")
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Raises what the decoder and the writers raise; of a row's own errors only where there is no quarantine."""
+        """Raises what the decoder and the writers raise; of a row's own errors only where they are not put away."""
         self._take(rows if self._whole_keys is None else self._whole_keys.take(rows))
 
     def _take(self, rows: pa.RecordBatch) -> None:
@@ -96,7 +96,7 @@ class TargetsWriter:
         rows = self._without_waiting(rows)
         if not rows.num_rows:
             return
-        if self._captures is None:
+        if self._captures is None or not self._captures.takes_new:
             taken = self._taken(rows)
         else:
             try:

@@ -69,7 +69,7 @@ def write_changes(
         tables.setdefault(task.index, []).append(task)
     logs = [index for index, tasks in tables.items() if any(is_log(task) for task in tasks)]
     captures = {
-        index: Captures(index, job.quarantined.get(index, {}))
+        index: Captures(index, job.quarantined.get(index, {}), takes_new=job.puts_away)
         for index, tasks in tables.items()
         if any(task.role is Role.QUARANTINE for task in tasks)
     }

@@ -67,9 +67,11 @@ def run(
     *,
     quarantined: dict[str, tuple[int, int]] | None = None,
     cuts: Sequence[int] = (),
+    puts_away: bool = True,
 ) -> tuple[list[Message], list[CaptureReport]]:
     whole = sort_travel(pa.Table.from_batches([travel({"part": 0, **row} for row in rows)], TRAVEL))
-    job = WriteJob(tables=tuple(tasks), attempt="j", shards=1, quarantined={0: quarantined or {}})
+    known = {0: quarantined or {}}
+    job = WriteJob(tables=tuple(tasks), attempt="j", shards=1, quarantined=known, puts_away=puts_away)
     output = write_changes(in_batches(whole, cuts), job, Strict(), 0, "0", epochs=(R1, R2), position_text=hlc_text)
     messages, reports = read_back(output)
     return messages, [report for report in reports if isinstance(report, CaptureReport)]
@@ -231,6 +233,16 @@ def test_a_row_that_has_become_bad_since_its_epoch_was_put_away_is_not_lost(tmp_
 def test_without_a_quarantine_a_bad_row_stops_the_epoch(tmp_path: Path) -> None:
     with pytest.raises(DoesNotFit):
         run([target(tmp_path, Role.MIRROR)], [upsert(1, 5, "bad"), upsert(2, 5)])
+
+
+def test_where_bad_rows_stop_a_key_in_quarantine_still_captures_what_follows(tmp_path: Path) -> None:
+    """H49: `on_error: stop` after `on_error: quarantine`."""
+    rows = [upsert(1, 8, "after"), upsert(1, 9, "bad", epoch=1), upsert(2, 8)]
+    messages, _ = run(with_quarantine(tmp_path), rows, quarantined={"[1]": (5, 0)}, puts_away=False)
+    assert [(key, captured) for key, _, captured, _ in put_away(messages)] == [("[1]", True), ("[1]", True)]
+    assert [r["id"] for r in written(messages, Role.MIRROR)] == [2]
+    with pytest.raises(DoesNotFit):
+        run(with_quarantine(tmp_path), [*rows, upsert(3, 8, "bad")], quarantined={"[1]": (5, 0)}, puts_away=False)
 
 
 def test_an_unknown_column_is_a_lesson_and_no_bad_row(tmp_path: Path) -> None:
