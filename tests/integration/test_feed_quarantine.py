@@ -222,33 +222,54 @@ def test_a_replay_that_died_halfway_is_ended_by_the_next_one(lab: Lab, commits: 
     assert put_away(lab) == []
 
 
-def test_a_replay_beside_a_running_pipeline_frees_the_key_there(lab: Lab) -> None:
-    """H49: the pipeline that runs with the old configuration notices that the rows are gone."""
-    epoch(lab, 0, row(1, 1, 1), row(2, 1, TOO_MUCH))
-    steps: list[tuple[str, Callable[[], Any]]] = []
-    stop = Event()
-
-    def replay() -> None:
-        other = Lab(lab.spark, lab.warehouse, lab.namespace, lab.root, settings=lab.settings)
-        other.tables = [table(columns=WIDE)]
-        assert replayed(other)["replayed"] == 2
-        epoch(lab, 20, row(2, 21, 7))
-
-    steps = [
-        (at(9).text, lambda: epoch(lab, 10, row(2, 11, 3))),
-        (at(19).text, replay),
-        (at(29).text, stop.set),
-    ]
+def run_through(lab: Lab, *steps: tuple[int, Callable[[], Any]]) -> None:
+    """A running pipeline: each step is taken when the mirror is published up to its second; the last one ends it."""
+    stop, left = Event(), list(steps)
 
     def listen(progress: Progress) -> None:
         published = {line.resolved for line in progress.tables if line.name.endswith(".t") and line.epochs}
-        if steps and steps[0][0] in published:
-            steps.pop(0)[1]()
+        if left and at(left[0][0]).text in published:
+            left.pop(0)[1]()
+            if not left:
+                stop.set()
 
     with lab.open() as pipeline:
         pipeline.run(stop=stop, on_progress=listen)
         assert "frazil_quarantined_rows" in pipeline.metrics.text()
+
+
+def replay_elsewhere(lab: Lab, rows: int) -> None:
+    """By another process, after the cause is mended there."""
+    other = Lab(lab.spark, lab.warehouse, lab.namespace, lab.root, settings=lab.settings)
+    other.tables = [table(columns=WIDE)]
+    assert replayed(other)["replayed"] == rows
+
+
+def test_a_replay_beside_a_running_pipeline_frees_the_key_there(lab: Lab) -> None:
+    """H49: the pipeline that runs with the old configuration notices that the rows are gone."""
+    epoch(lab, 0, row(1, 1, 1), row(2, 1, TOO_MUCH))
+
+    def replay() -> None:
+        replay_elsewhere(lab, rows=2)
+        epoch(lab, 20, row(2, 21, 7))
+
+    run_through(lab, (9, lambda: epoch(lab, 10, row(2, 11, 3))), (19, replay), (29, lambda: None))
     assert mirror(lab) == {1: 1, 2: 7}
+    assert put_away(lab) == []
+
+
+def test_a_key_that_was_put_away_early_in_a_window_is_freed_by_a_replay(lab: Lab) -> None:
+    """The quarantine publishes the first epoch of the window and has nothing to say of the last one."""
+    lab.settings["limits"] = {"epochs_per_job": 2}
+    epoch(lab, 0, row(1, 1, 1), row(2, 1, TOO_MUCH))
+    epoch(lab, 10, row(1, 11, 2))
+
+    def replay() -> None:
+        replay_elsewhere(lab, rows=1)
+        epoch(lab, 20, row(2, 21, 7))
+
+    run_through(lab, (19, replay), (29, lambda: None))
+    assert mirror(lab) == {1: 2, 2: 7}
     assert put_away(lab) == []
 
 

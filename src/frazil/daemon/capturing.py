@@ -66,18 +66,19 @@ class Capturing:
                 known = self._read(quarantine, head, known)
         return _oldest([known.keys, *(keys for _, keys in known.in_flight)])
 
-    def sent(self, quarantine: RunningTable, upper: Position, reports: Iterable[CaptureReport]) -> None:
-        """A window up to `upper` was written, and these keys are in quarantine with it."""
+    def sent(self, quarantine: RunningTable, last: Position, reports: Iterable[CaptureReport]) -> None:
+        """A window was written with rows for the quarantine: all of them are in it once it has published `last`, the
+        last epoch of the window that it has files of."""
         keys = _oldest([report.keys for report in reports])
         if keys:
             with self._lock:
-                self._known.setdefault(quarantine.target, _Known()).in_flight.append((upper, keys))
+                self._known.setdefault(quarantine.target, _Known()).in_flight.append((last, keys))
 
     def landed(self, quarantine: RunningTable, entry: LedgerEntry) -> None:
-        """An epoch of the quarantine is published."""
+        """An epoch of the quarantine is published. Where the table was not looked at yet, the look will tell."""
         with self._lock:
-            known = self._known.setdefault(quarantine.target, _Known())
-            if is_before(known.resolved, entry.resolved):
+            known = self._known.get(quarantine.target)
+            if known is not None and is_before(known.resolved, entry.resolved):
                 known.rows += entry.rows
                 self._tell(quarantine, known.rows)
 

@@ -293,7 +293,8 @@ class Cursor:
             quarantine = next((table for table in targets if table.role is Role.QUARANTINE), None)
             captured = written.captured(mirror.index)
             if quarantine is not None and self._capturing is not None and captured:
-                self._capturing.sent(quarantine, written.window.upper, captured)
+                *_, last = written.files(quarantine.target)
+                self._capturing.sent(quarantine, last, captured)
                 rows = sum(report.rows for report in captured)
                 _log.warning("changes put in quarantine", table=mirror.name, changes=rows)
 

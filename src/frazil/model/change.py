@@ -61,8 +61,8 @@ class SplitReport:
 
 @dataclass(frozen=True, slots=True)
 class CaptureReport:
-    """What a writing task sent to quarantine of one source table: keys that are in there since now, each with its
-    oldest position there, how many rows in all, and which columns the errors name."""
+    """What a writing task sent to quarantine of one source table: the keys, each with the oldest position that was
+    sent, how many rows in all, and which columns the errors name."""
 
     table: int
     keys: Mapping[str, tuple[int, int]]

@@ -1,10 +1,10 @@
 """Keys in quarantine, as one writing task knows them.
 
     known from the start (driver)    a: 17.0
-    found bad by this task           b: 20.3      --report--> the driver, for the next window
-                                     |
-    a 16.0   passes: it came before what is in quarantine
-    a 18.0   captured (H49)
+    found bad by this task           b: 20.3      --report--+
+                                     |                      +--> the driver, for the next window
+    a 16.0   passes: it came before what is in quarantine   |
+    a 18.0   captured (H49)                       --report--+
 
 All changes of a key pass through one task, epoch after epoch, so what a task knows is all there is to know.
 """
@@ -31,7 +31,7 @@ class Captures:
         self.takes_new = takes_new
         self._table = table
         self._known = dict(known)
-        self._new: dict[str, Order] = {}
+        self._sent: dict[str, Order] = {}
         self._columns: set[str] = set()
         self._rows = 0
         self._value_set: pa.Array | None = None
@@ -47,7 +47,10 @@ class Captures:
             return None
         found = np.zeros(rows.num_rows, dtype=bool)
         for at in np.flatnonzero(suspects):
-            found[at] = self.holds(rows.column("key")[int(at)].as_py(), order_of(rows, int(at)))
+            key, order = rows.column("key")[int(at)].as_py(), order_of(rows, int(at))
+            found[at] = self.holds(key, order)
+            if found[at]:
+                self._note(key, order)
         return found if found.any() else None
 
     def holds(self, key: str, at: Order) -> bool:
@@ -59,8 +62,9 @@ class Captures:
         """From here on the key captures what follows."""
         since = self._known.get(key)
         if since is None or at < since:
-            self._known[key] = self._new[key] = at
+            self._known[key] = at
             self._value_set = None
+        self._note(key, at)
         if column:
             self._columns.add(column)
 
@@ -70,9 +74,12 @@ class Captures:
     @property
     def report(self) -> CaptureReport | None:
         """None if nothing went to quarantine."""
-        if not self._rows and not self._new:
+        if not self._rows:
             return None
-        return CaptureReport(self._table, self._new, self._rows, tuple(sorted(self._columns)))
+        return CaptureReport(self._table, self._sent, self._rows, tuple(sorted(self._columns)))
+
+    def _note(self, key: str, at: Order) -> None:
+        self._sent[key] = min(at, self._sent.get(key, at))
 
 
 def order_of(rows: pa.RecordBatch, at: int) -> Order:

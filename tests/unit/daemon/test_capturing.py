@@ -121,6 +121,13 @@ def test_a_replay_does_not_release_a_key_that_has_rows_in_flight() -> None:
     assert world.captured == {}
 
 
+def test_an_epoch_that_lands_before_the_table_was_looked_at_does_not_hide_what_it_holds() -> None:
+    """H49."""
+    world = World()
+    world.capturing.landed(world.table, world.publishes(R1, a=(5, 0)))
+    assert world.captured == {"a": (5, 0)}
+
+
 def test_the_oldest_position_of_a_key_counts() -> None:
     world = World()
     world.publishes(R1, a=(5, 0))
