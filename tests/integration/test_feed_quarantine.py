@@ -222,6 +222,29 @@ def test_a_replay_that_died_halfway_is_ended_by_the_next_one(lab: Lab, commits: 
     assert put_away(lab) == []
 
 
+def test_a_captured_change_with_a_new_column_holds_back_nothing_but_its_key(lab: Lab) -> None:
+    """Nobody has looked at its columns: it was put away as it came. The newest files tell of others."""
+    epoch(lab, 0, row(1, 1, 1), row(2, 1, TOO_MUCH), row(3, 1, TOO_MUCH))
+    epoch(lab, 10, upsert([2], at(11), a=2, n=5, extra=6))
+    for later in range(20, 70, 10):
+        epoch(lab, later, row(1, later + 1, later))
+    lab.run()
+    lab.tables = [table(columns=WIDE)]
+    report = replayed(lab)
+    assert report["replayed"] == 2
+    assert mirror(lab) == {1: 60, 2: TOO_MUCH, 3: TOO_MUCH}
+    (left,) = report["left"]
+    assert (left["key"], left["captured"]) == ("[2]", True)
+    assert "extra" in left["reason"]
+    assert "columns:" in left["reason"]
+
+    lab.tables = [table(columns={**WIDE, "extra": "INT8"})]
+    assert replayed(lab)["replayed"] == 1
+    assert mirror(lab) == {1: 60, 2: 5, 3: TOO_MUCH}
+    assert [row["extra"] for row in lab.rows()] == [None, 6, None]
+    assert put_away(lab) == []
+
+
 def run_through(lab: Lab, *steps: tuple[int, Callable[[], Any]]) -> None:
     """A running pipeline: each step is taken when the mirror is published up to its second; the last one ends it."""
     stop, left = Event(), list(steps)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -165,7 +166,7 @@ class Replay:
         clear = [row for row in ready if row.refused is None]
         batch = pa.RecordBatch.from_pylist([dict(row.travel) for row in clear], schema=TRAVEL)
         trial = TargetsWriter(tasks, 0, self._place("trial"), decoder, text_like(frontier), None)
-        failed = {clear[at].id: error.message for at, error in bad_rows(batch, trial.tried)}
+        failed = {clear[at].id: error.message for at, error in bad_rows(batch, partial(self._try, trial))}
         own = {row.id: reason for row in ready if (reason := row.refused or failed.get(row.id))}
         # Also behind one at the same position: that is another part of the same change.
         since = {row.key: row.order for row in reversed(ready) if row.id in own}
@@ -178,6 +179,14 @@ class Replay:
             else:
                 good.append(row)
         return _Judged(good, bad)
+
+    def _try(self, trial: TargetsWriter, rows: pa.RecordBatch) -> None:
+        """A column that nobody knows is here what is wrong with a row: a captured change was put away without a look at
+        its columns, and there is no window to learn them from."""
+        try:
+            trial.tried(rows)
+        except errors.UnknownColumn as error:
+            raise errors.BadInput(f"{error.message}: pin them under `columns:` of {self._mirror.source}") from error
 
     def _read(self, row: Mapping[str, Any], reader: Reader, frontier: Position) -> _Row:
         """A raw line is read again; anything else travels as it did."""
