@@ -23,7 +23,7 @@ from frazil.daemon.assemble import assemble
 from frazil.daemon.replay import Replay
 from frazil.daemon.results import Progress
 from frazil.daemon.supervisor import Supervisor
-from frazil.errors import DoesNotFit
+from frazil.errors import BadInput, DoesNotFit
 from frazil.model.commit import CommitAnswer
 from frazil.observability.metrics import Metrics
 
@@ -178,18 +178,19 @@ def test_after_a_crash_between_quarantine_and_mirror_nothing_is_lost_or_doubled(
     if the row would be good by now; what came before the bad row still reaches the mirror."""
     lab.settings["limits"] = {"epochs_per_job": 2}
     epoch(lab, 0, row(1, 1, 1), row(2, 1, 2))
-    epoch(lab, 10, row(2, 11, TOO_MUCH), row(3, 11, 3))
+    epoch(lab, 10, row(2, 11, TOO_MUCH), row(3, 11, 3), "{torn", upsert([None], at(12), n=1))
     run_until_dead(lab, commits=1)
-    assert put_away(lab) == [("[2]", 11, False)]
+    lines = [(None, None, False), (None, 12, False)]
+    assert put_away(lab) == [lines[0], ("[2]", 11, False), lines[1]]
     assert lab.rows() == []
     epoch(lab, 20, row(2, 21, 5), row(1, 21, 6))
     lab.tables = [table(columns=WIDE)]
     lab.run()
     assert mirror(lab) == {1: 6, 2: 2, 3: 3}
-    assert put_away(lab) == [("[2]", 11, False), ("[2]", 21, True)]
+    assert put_away(lab) == [lines[0], ("[2]", 11, False), lines[1], ("[2]", 21, True)]
     assert replayed(lab)["replayed"] == 2
     assert mirror(lab) == {1: 6, 2: 5, 3: 3}
-    assert put_away(lab) == []
+    assert put_away(lab) == lines
 
 
 def test_a_row_that_turned_bad_after_its_epoch_was_put_away_stops_the_run(lab: Lab) -> None:
@@ -199,6 +200,23 @@ def test_a_row_that_turned_bad_after_its_epoch_was_put_away_stops_the_run(lab: L
     lab.tables = [table(columns=NARROW)]
     with pytest.raises(DoesNotFit):
         lab.run()
+
+
+def test_a_line_that_turned_bad_after_its_epoch_was_put_away_stops_the_run(lab: Lab) -> None:
+    epoch(lab, 0, row(1, 1, 1), "{torn")
+    lab.run()
+    epoch(lab, 10, row(1, 11, 2), row(2, 11, TOO_MUCH), "{torn")
+    run_until_dead(lab, commits=1)
+    expected = [(None, None, False), (None, None, False), ("[2]", 11, False)]
+    assert put_away(lab) == expected
+    lab.source["envelope"] = "bare"
+    with pytest.raises(BadInput, match="neither"):
+        lab.run()
+    assert mirror(lab) == {1: 1}
+    lab.source["envelope"] = "wrapped"
+    lab.run()
+    assert mirror(lab) == {1: 2}
+    assert put_away(lab) == expected
 
 
 @pytest.mark.parametrize("commits", [1, 2])

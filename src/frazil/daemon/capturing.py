@@ -2,9 +2,13 @@
 
     quarantine table at its head --keys--> in the table --+
     tasks of the last windows ----keys--> in flight ------+--> WriteJob.quarantined: they capture what follows (H49)
+    lines ahead of the mirror --- as if keys of their own +
 
 A replay by another process takes rows out of the table. It is noticed by the table's head before the next window is
 written. A key whose rows are in flight is not in the table yet, so it is kept until the head shows their epoch.
+
+A line without a key captures nothing. But after a crash between the quarantine's commit and the mirror's it is read
+again, and must be known not to be put away twice, nor be missed.
 """
 
 from __future__ import annotations
@@ -29,6 +33,9 @@ class ReadsKeys(Protocol):
     def keys(self, table: TableName, snapshot_id: int) -> tuple[Mapping[str, Order], int]:
         """The keys of a quarantine table, each with its oldest position, and the number of rows."""
 
+    def lines(self, table: TableName, snapshot_id: int, after: Order | None) -> Mapping[str, Order]:
+        """Its lines without a key that lie beyond a position, by what they travel under, each with its own."""
+
 
 @dataclass
 class _Known:
@@ -37,6 +44,8 @@ class _Known:
     keys: Mapping[str, Order] = field(default_factory=dict)
     rows: int = 0
     in_flight: list[tuple[Position, Mapping[str, Order]]] = field(default_factory=list)
+    lines: Mapping[str, Order] = field(default_factory=dict)
+    """As of the first look: nothing that is put away later is read again before the next one."""
 
 
 class Capturing:
@@ -57,14 +66,14 @@ class Capturing:
                 self._known.pop(table.target, None)
 
     def keys(self, quarantine: RunningTable) -> Mapping[str, Order]:
-        """The keys that capture what follows, as of now."""
+        """The keys that capture what follows, as of now, and lines that will be read again."""
         name = quarantine.target
         known = self._known.get(name)
         if known is None or known.keys or known.in_flight:
             head = self._lake.head(name)
             if known is None or head.snapshot_id != known.snapshot_id:
                 known = self._read(quarantine, head, known)
-        return _oldest([known.keys, *(keys for _, keys in known.in_flight)])
+        return _oldest([known.keys, known.lines, *(keys for _, keys in known.in_flight)])
 
     def sent(self, quarantine: RunningTable, last: Position, reports: Iterable[CaptureReport]) -> None:
         """A window was written with rows for the quarantine: all of them are in it once it has published `last`, the
@@ -92,12 +101,20 @@ class Capturing:
                 resolved: Position | None = entry.resolved
             case _:
                 resolved = None
+        lines = self._lines(quarantine, head, resolved) if known is None else known.lines
         with self._lock:
             waiting = [] if known is None else [sent for sent in known.in_flight if is_before(resolved, sent[0])]
-            found = _Known(head.snapshot_id, resolved, keys, rows, waiting)
+            found = _Known(head.snapshot_id, resolved, keys, rows, waiting, lines)
             self._known[quarantine.target] = found
             self._tell(quarantine, rows)
         return found
+
+    def _lines(self, quarantine: RunningTable, head: TableHead, resolved: Position | None) -> Mapping[str, Order]:
+        mirror = quarantine.progress.begins
+        if head.snapshot_id is None or resolved is None or not is_before(mirror, resolved):
+            return {}
+        after = None if mirror is None else mirror.order
+        return self._reading.lines(quarantine.target, head.snapshot_id, after)
 
 
 def _oldest(places: Iterable[Mapping[str, Order]]) -> dict[str, Order]:

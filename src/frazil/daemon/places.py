@@ -243,5 +243,8 @@ class RoutedQuarantined:
     def keys(self, table: TableName, snapshot_id: int) -> tuple[Mapping[str, Order], int]:
         return self._place_of(table).quarantined.keys(table, snapshot_id)
 
+    def lines(self, table: TableName, snapshot_id: int, after: Order | None) -> Mapping[str, Order]:
+        return self._place_of(table).quarantined.lines(table, snapshot_id, after)
+
     def rows(self, table: TableName, snapshot_id: int) -> pa.Table:
         return self._place_of(table).quarantined.rows(table, snapshot_id)

@@ -1,6 +1,7 @@
 """What is in quarantine: read from <target>__quarantine at its head, with Spark, which applies the deletes of replays.
 
 keys     which keys capture what follows, for the running pipeline
+lines    which lines without a key a run will meet again that begins behind a crash
 rows     all of it, for a replay
 listed   all of it, for people
 """
@@ -41,6 +42,16 @@ class SparkQuarantined:
         ).collect()
         keys = {row["key"]: (row["oldest"][0], row["oldest"][1]) for row in found if row["key"] is not None}
         return keys, sum(row["number"] for row in found)
+
+    def lines(self, table: TableName, snapshot_id: int, after: Order | None) -> Mapping[str, Order]:
+        beyond = "true"
+        if after is not None:
+            beyond = f"({q.MAJOR} > {after[0]} OR {q.MAJOR} = {after[0]} AND {q.MINOR} > {after[1]})"
+        found = self._spark.sql(
+            f"SELECT {q.FILE}, {q.LINE}, {q.MAJOR}, {q.MINOR} FROM {self._at(table, snapshot_id)} "
+            f"WHERE {q.KEY} IS NULL AND {beyond}"
+        ).collect()
+        return {q.line_key(row[q.FILE], row[q.LINE]): (row[q.MAJOR], row[q.MINOR]) for row in found}
 
     def rows(self, table: TableName, snapshot_id: int) -> pa.Table:
         return self._spark.sql(f"SELECT * FROM {self._at(table, snapshot_id)}").toArrow()

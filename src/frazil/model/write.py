@@ -148,7 +148,8 @@ class WriteJob:
     shards: int
     parquet: ParquetSettings = ParquetSettings()
     quarantined: Mapping[int, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
-    """By source table: keys that are in quarantine, with the oldest position there. They capture what follows (H49)."""
+    """By source table: keys that are in quarantine, with the oldest position there. They capture what follows (H49).
+    Lines without a key are among them by what they travel under, where they may be read again."""
     puts_away: bool = True
     """Whether a change that cannot be taken goes to the quarantine of its table, where there is one. If not, it stops
     the job."""

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import BadInput, UnknownColumn
+from frazil.model import quarantine as q
 from frazil.model.change import Op
 from frazil.model.files import FileClosed
 from frazil.model.ports import Decoder
@@ -134,8 +135,12 @@ class TargetsWriter:
             return rows
         lines = rows.filter(pa.array(bad))
         batch, keyed = bad_lines(lines, self._origin, self._position_text)
-        for at in np.flatnonzero(keyed):
-            self._known().add(lines.column("key")[int(at)].as_py(), order_of(lines, int(at)), None)
+        for at in range(lines.num_rows):
+            key, order = lines.column("key")[at].as_py(), order_of(lines, at)
+            if not self._known().holds(key, order):
+                self._must_be_new(order, self._turned_bad(batch.column(q.REASON)[at].as_py()))
+            if keyed[at]:
+                self._known().add(key, order, None)
         self._put_away(lines, batch)
         return rows.filter(pa.array(~bad))
 
@@ -170,6 +175,15 @@ class TargetsWriter:
         lower = self._quarantine[0].lower
         if lower is not None and order <= lower:
             raise error
+
+    def _turned_bad(self, reason: str) -> BadInput:
+        return BadInput(
+            f"{reason}: it could be read when its epoch of {self._origin} was published, and would be in neither table "
+            "now",
+            hint="Take back what has changed in the configuration since, at least until the table has caught up with "
+            "its quarantine.",
+            table=self._origin,
+        )
 
     def _put_away(self, rows: pa.RecordBatch, batch: pa.RecordBatch) -> None:
         if self._quarantine is None:

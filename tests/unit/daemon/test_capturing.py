@@ -25,6 +25,7 @@ class World:
     """A quarantine table: its keys, and the snapshots that made it."""
 
     keys_: dict[str, tuple[int, int]] = field(default_factory=dict)
+    lines_: dict[str, tuple[int, int]] = field(default_factory=dict)
     ancestry: list[SnapshotFacts] = field(default_factory=list)
     reads: int = 0
     told: list[int] = field(default_factory=list)
@@ -42,6 +43,10 @@ class World:
         assert snapshot_id == self.ancestry[0].snapshot_id
         self.reads += 1
         return dict(self.keys_), len(self.keys_)
+
+    def lines(self, _table: TableName, snapshot_id: int, after: tuple[int, int] | None) -> dict[str, tuple[int, int]]:
+        assert snapshot_id == self.ancestry[0].snapshot_id
+        return {line: at for line, at in self.lines_.items() if after is None or at > after}
 
     def publishes(self, epoch: Hlc, **keys: tuple[int, int]) -> LedgerEntry:
         entry = LedgerEntry(
@@ -126,6 +131,17 @@ def test_an_epoch_that_lands_before_the_table_was_looked_at_does_not_hide_what_i
     world = World()
     world.capturing.landed(world.table, world.publishes(R1, a=(5, 0)))
     assert world.captured == {"a": (5, 0)}
+
+
+def test_lines_without_a_key_are_told_where_the_quarantine_is_ahead_of_its_mirror() -> None:
+    """Only these will be read again, and must be found in the quarantine then."""
+    world = World(lines_={"#f:7": (500, 0), "#g:1": (1_500, 0)})
+    world.publishes(R2)
+    world.table.begin_behind(R1)
+    assert world.captured == {"#g:1": (1_500, 0)}
+    world.capturing.forget([world.table])
+    world.table.begin_behind(R2)
+    assert world.captured == {}
 
 
 def test_the_oldest_position_of_a_key_counts() -> None:

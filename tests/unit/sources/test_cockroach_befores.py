@@ -136,6 +136,12 @@ def test_without_key_columns_a_change_travels_under_the_feeds_key_or_its_place(t
     assert found == ['[7, "x"]', line_key(path, 2), line_key(path, 3)]
 
 
+def test_without_key_columns_a_line_that_is_no_change_travels_under_its_place(tmp_path: Path) -> None:
+    path = Feed(tmp_path).data(at(0), [upsert([7], at(3), a=1).replace(at(3).text, "yesterday")])
+    (row,) = read(tmp_path, path, its_shape=shape(key=()), quarantine=True)
+    assert (row["key"], bad(row).keyed) == (line_key(path, 1), False)
+
+
 def test_a_csv_row_that_does_not_fit_is_put_away_and_the_others_are_read(tmp_path: Path) -> None:
     path = Feed(tmp_path).data(at(0), ["1,x", "word,y", "3,z,too many", "4,w"], extension="csv")
     options = {"position_if_absent": at(5)}

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worker_builders import R1, R2, USERS, JsonDecoder, delete, in_batches, read_back, table_task, travel, upsert
 
-from frazil.errors import DoesNotFit, UnknownColumn
+from frazil.errors import BadInput, DoesNotFit, UnknownColumn
 from frazil.lake.schemas import new_schema
 from frazil.model import quarantine as q
 from frazil.model.arrow import TRAVEL
@@ -258,21 +258,36 @@ def test_a_row_that_binds_nowhere_is_put_away(tmp_path: Path) -> None:
     assert [column for _, _, _, column in put_away(messages)] == ["id"]
 
 
-def test_a_line_that_is_no_change_is_put_away_as_it_is(tmp_path: Path) -> None:
-    facts = q.BadLine(reason="torn", file="f", line=7)
-    line = {
+def bad_line(key: str | None = None) -> dict[str, object]:
+    """Line 7 of file f, with its key if it tells one."""
+    facts = q.BadLine(reason="torn", file="f", line=7, keyed=key is not None)
+    return {
         **upsert(1, 5),
-        "key": q.line_key("f", 7),
+        "key": key or q.line_key("f", 7),
         "op": int(Op.BAD),
         "payload": b"{torn",
         "before": facts.to_bytes(),
     }
-    messages, (report,) = run(with_quarantine(tmp_path), [line, upsert(2, 5)])
+
+
+def test_a_line_that_is_no_change_is_put_away_as_it_is(tmp_path: Path) -> None:
+    messages, (report,) = run(with_quarantine(tmp_path), [bad_line(), upsert(2, 5)])
     (row,) = written(messages, Role.QUARANTINE)
     assert (row["_reason"], row["_source_file"], row["_source_line"], row["_payload"]) == ("torn", "f", 7, b"{torn")
     assert (row["_key"], row["_position"], row["_op"], row["_major"]) == (None, None, None, 5)
     assert (report.keys, report.rows) == ({}, 1)
     assert [r["id"] for r in written(messages, Role.MIRROR)] == [2]
+
+
+@pytest.mark.parametrize("key", [None, "[1]"])
+def test_a_line_that_has_become_bad_since_its_epoch_was_put_away_is_not_lost(tmp_path: Path, key: str | None) -> None:
+    """As with a row: the quarantine holds it, or it would be nowhere."""
+    tasks, rows = with_quarantine(tmp_path, lower=R1.order), [bad_line(key), upsert(2, 5)]
+    messages, _ = run(tasks, rows, quarantined={key or q.line_key("f", 7): (5, 0)})
+    assert written(messages, Role.QUARANTINE) == []
+    assert [r["id"] for r in written(messages, Role.MIRROR)] == [2]
+    with pytest.raises(BadInput, match="neither"):
+        run(tasks, rows, quarantined={"[3]": (5, 0)})
 
 
 def test_a_table_without_a_key_keeps_every_change_that_travels_under_a_key_of_its_own(tmp_path: Path) -> None:

@@ -339,6 +339,7 @@ def _bad_line(
     if message is not None:
         with suppress(BadInput):
             position = position_of(message, rule, reading.options)
+    if message is not None and isinstance(rule, KeyRule):
         with suppress(BadInput, KeyChanged):
             key = key_of(message, message.key, rule, deleted=message.row is None)
     facts = BadLine(
@@ -346,7 +347,7 @@ def _bad_line(
         file=file.path,
         line=line,
         column=error.facts.get("column"),
-        keyed=bool(key) and not isinstance(rule, NoKey),
+        keyed=bool(key),
         positioned=position is not None,
     )
     at = position or reading.options.position_if_absent or file.stamp
