@@ -263,6 +263,38 @@ def test_a_captured_change_with_a_new_column_holds_back_nothing_but_its_key(lab:
     assert put_away(lab) == []
 
 
+def test_a_rewind_names_the_replays_that_were_rolled_back(lab: Lab) -> None:
+    """What was replayed lies before the epoch that is gone on from: it is not read again."""
+
+    def rewound_to(snapshot: int | None) -> str:
+        lab.spark.sql(f"CALL frazil.system.rollback_to_snapshot('{lab.namespace}.t', {snapshot})")
+        with lab.open() as pipeline:
+            return pipeline.rewind(f"{lab.namespace}.t")
+
+    epoch(lab, 0, row(1, 1, 1), row(2, 5, TOO_MUCH))
+    lab.run()
+    epoch(lab, 10, row(1, 11, 2))
+    lab.run()
+    lab.tables = [table(columns=WIDE)]
+    assert replayed(lab)["replayed"] == 1
+    for later in (20, 30):
+        epoch(lab, later, row(1, later + 1, later))
+        lab.run()
+    _, third, _, first = lab.epochs()
+    assert "replayed" not in rewound_to(third.snapshot_id), "it holds the replay"
+    lab.run()
+
+    told = rewound_to(first.snapshot_id)
+    assert "replayed" in told
+    query = told.splitlines()[-1].replace(f"{lab.namespace}.t__quarantine", lab.sql_name("t__quarantine"))
+    assert [row["_key"] for row in lab.spark.sql(query).collect()] == ["[2]"]
+    lab.run()
+    assert mirror(lab) == {1: 30}
+    epoch(lab, 40, row(2, 41, 7))
+    lab.run()
+    assert mirror(lab) == {1: 30, 2: 7}, "a row that is changed at the source comes again"
+
+
 def run_through(lab: Lab, *steps: tuple[int, Callable[[], Any]]) -> None:
     """A running pipeline: each step is taken when the mirror is published up to its second; the last one ends it."""
     stop, left = Event(), list(steps)

@@ -19,6 +19,7 @@ from frazil.coordinator.recovery import newest_generation, rewind_plan, source_t
 from frazil.daemon.holdings import Holdings
 from frazil.daemon.modes import check_parts
 from frazil.daemon.parts import Parts
+from frazil.daemon.replay import undone
 from frazil.daemon.results import (
     CheckedCatalog,
     CheckedColumn,
@@ -31,7 +32,7 @@ from frazil.daemon.results import (
     TableStatus,
 )
 from frazil.daemon.shaping import Shaper, known_by
-from frazil.daemon.tables import companion
+from frazil.daemon.tables import companion, companion_of
 from frazil.lake.history import as_of, published, retained
 from frazil.lake.schemas import target_columns
 from frazil.lake.settling import settle
@@ -39,6 +40,7 @@ from frazil.lake.tables import LoadedTable
 from frazil.maintenance.landing import MADE_BY
 from frazil.model.columns import TableShape
 from frazil.model.commit import Accepted, CommitPlan
+from frazil.model.ledger import TableHead
 from frazil.model.names import BadName, TableName
 from frazil.model.parts import UNNAMED, families
 from frazil.model.ports import Remarks
@@ -179,7 +181,27 @@ def rewind(parts: Parts, table: str) -> str:
         )
     if plan.forget:
         return f"{target} holds no epoch of this pipeline any more: the next run loads it from the start of the source"
-    return f"{target} goes on from {plan.entry.resolved}, which it holds now (snapshot {answer.snapshot_id})"
+    told = f"{target} goes on from {plan.entry.resolved}, which it holds now (snapshot {answer.snapshot_id})"
+    return told + _undone(parts, target, head, plan.entry.resolved)
+
+
+def _undone(parts: Parts, target: TableName, head: TableHead, resolved: Position) -> str:
+    """What there is to say of replays that the rollback took away; empty if there are none."""
+    name = companion(companion_of(target), Role.QUARANTINE)
+    if not parts.tables.exists(name):
+        return ""
+    found = undone(parts.lake.head(name), head, parts.config.job.text, resolved)
+    if not found:
+        return ""
+    queries = "".join(
+        f"\n  SELECT _key, _position FROM {name} VERSION AS OF {snapshot.parent_id} MINUS "
+        f"SELECT _key, _position FROM {name} VERSION AS OF {snapshot.snapshot_id}"
+        for snapshot in found
+    )
+    return (
+        "\nChanges that were replayed from quarantine were rolled back too. Those "
+        f"up to {resolved} are not read again: change their rows at the source, so that they come once more:{queries}"
+    )
 
 
 def _status(parts: Parts, target: TableName) -> TableStatus:

@@ -43,11 +43,11 @@ from frazil.model.arrow import TRAVEL
 from frazil.model.change import Op
 from frazil.model.commit import Accepted, Refused, RepairPlan
 from frazil.model.files import FileClosed
-from frazil.model.ledger import TableHead
+from frazil.model.ledger import SnapshotFacts, TableHead
 from frazil.model.names import TableName, replay_folder
 from frazil.model.parts import parts_of
 from frazil.model.ports import Decoder, Locator, Reader, RepairingLake, RereadsLines
-from frazil.model.position import Position, parse_position
+from frazil.model.position import Position, is_before, parse_position
 from frazil.model.write import DeleteMode, EpochTarget, Role, TableTask
 from frazil.workers.fold import fold_changes, sort_travel
 from frazil.workers.sift import bad_rows
@@ -359,6 +359,20 @@ def _begun(heads: Iterable[TableHead], job: str) -> list[tuple[Position, str | N
             if summary.get(OPERATION) == "replay" and summary.get(JOB) == job and REPLAY in summary:
                 found[summary[REPLAY]] = parse_position(summary[THROUGH])
     return sorted(((through, number) for number, through in found.items()), key=lambda pair: pair[0].order)
+
+
+def undone(quarantine: TableHead, table: TableHead, job: str, resolved: Position) -> list[SnapshotFacts]:
+    """Replays of which the quarantine tells and the table does not, now that it goes on from `resolved`: the snapshots
+    that took their rows out of the quarantine. What they had published up to there is not read again."""
+    held = {snapshot.summary.get(REPLAY) for snapshot in table.ancestry}
+    return [
+        snapshot
+        for snapshot in quarantine.ancestry
+        if snapshot.summary.get(OPERATION) == "replay"
+        and snapshot.summary.get(JOB) == job
+        and snapshot.summary[REPLAY] not in held
+        and not is_before(parse_position(snapshot.summary[THROUGH]), resolved)
+    ]
 
 
 def _replayed(head: TableHead, number: UUID) -> bool:
