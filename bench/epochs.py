@@ -1,6 +1,6 @@
 """An epoch of upserts into tables that have rows already, beside Spark's MERGE INTO and beside the bare floor.
 
-    for each table size     Frazil in each mode, MERGE INTO in three modes: a table each, the same rows
+    for each table size     Frazil in each mode, also append-only; MERGE INTO in three: a table each, the same rows
     round after round       every contestant takes the same changes in turn, so that all meet the same machine
                             the first round warms up; the rest count, by their median
 
@@ -25,7 +25,8 @@ import numpy as np
 from bench.feeds import rows_sql
 from bench.peers import COPY_ON_WRITE, MERGE_MODES, MERGE_ON_READ_V3, MergeMode, create_peer, decoded, floor, merge
 from bench.report import Measured, measured
-from bench.stage import EQUALITY, Bench, say, timed
+from bench.sizes import Sizes
+from bench.stage import APPEND_ONLY, EQUALITY, Bench, say, timed
 
 FASTER_THAN_MERGE = {MERGE_ON_READ_V3: 5.0, COPY_ON_WRITE: 20.0}
 FLAT_AT_MOST = 1.2
@@ -55,10 +56,11 @@ def epochs(bench: Bench) -> list[Measured]:
         ours = {
             (mode, rows): _frazil(bench, open_pipelines, mode, rows) for rows in sizes.tables for mode in bench.modes
         }
+        logs = {rows: _frazil(bench, open_pipelines, APPEND_ONLY, rows) for rows in sizes.tables}
         peers = {(mode, rows): _merge(bench, mode, rows) for rows in sizes.tables for mode in MERGE_MODES}
         bare = _floor(bench)
         after_pause = _frazil(bench, open_pipelines, bench.modes[0], sizes.tables[0], "epochs_after_pause")
-        contestants = [after_pause, *ours.values(), *peers.values(), bare]
+        contestants = [after_pause, *ours.values(), *logs.values(), *peers.values(), bare]
         for turn in range(1 + max(sizes.rounds, sizes.slow_rounds)):
             for contestant in contestants:
                 if turn <= contestant.rounds:
@@ -67,7 +69,10 @@ def epochs(bench: Bench) -> list[Measured]:
     for (mode, rows), contestant in ours.items():
         if (left := bench.answer(contestant.table)[0]) != rows:
             raise AssertionError(f"{mode}: updates of {rows:,} rows have left {left:,}")
-    found = _rows(bench, ours, peers, bare)
+    for rows, contestant in logs.items():
+        if (held := bench.answer(contestant.table)[0]) != rows + sizes.changes * len(contestant.took):
+            raise AssertionError(f"{contestant.label}: {held:,} rows after {len(contestant.took)} epochs into {rows:,}")
+    found = [*_rows(bench, ours, peers, bare), *_log_rows(sizes, logs)]
     name = f"{sizes.changes:,} changes into {sizes.tables[0]:,} rows: {after_pause.label}, after the peers' turn"
     return [*found, measured(name, after_pause.seconds, "s")]
 
@@ -106,13 +111,25 @@ def _rows(
     return found
 
 
+def _log_rows(sizes: Sizes, logs: dict[int, _Contestant]) -> list[Measured]:
+    found = [
+        measured(f"{sizes.changes:,} changes into {rows:,} rows: {log.label}", log.seconds, "s")
+        for rows, log in logs.items()
+    ]
+    smallest, largest = sizes.tables[0], sizes.tables[-1]
+    name = f"flat: {logs[largest].label}, into {largest:,} rows / into {smallest:,} rows"
+    return [*found, measured(name, logs[largest].seconds / logs[smallest].seconds, "x")]
+
+
 def _frazil(bench: Bench, open_pipelines: ExitStack, mode: str, rows: int, name: str = "") -> _Contestant:
-    name = name or f"epochs_{mode}_{rows}"
+    name = name or f"epochs_{mode.replace('-', '_')}_{rows}"
     feed = bench.feed(name, _SEED)
     run = open_pipelines.enter_context(bench.running(feed, name, mode))
     say(f"  a table of {rows:,} rows for Frazil {mode}")
     run.seconds(lambda: feed.epoch(np.arange(1)))
-    bench.spark.sql(f"INSERT INTO {bench.table(name)} SELECT * FROM ({rows_sql(rows)}) WHERE id > 0")
+    bench.spark.sql(
+        f"INSERT INTO {bench.table(name)} (id, name, amount, city, at) SELECT * FROM ({rows_sql(rows)}) WHERE id > 0"
+    )
     return _Contestant(
         f"Frazil {mode}",
         name,

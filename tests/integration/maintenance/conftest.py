@@ -1,10 +1,12 @@
-"""A catalog of its own for each test: its deletion queue holds nothing of others."""
+"""A catalog of its own for each test: its deletion queue holds nothing of others. And tables for the doctor."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from doctor_builders import Make, Ward
 from pyspark.sql import SparkSession
 from retention_builders import Stage
 
@@ -23,3 +25,11 @@ def own(spark: SparkSession, tmp_path: Path, namespace: str) -> Catalog:
 @pytest.fixture
 def stage(own: Catalog) -> Stage:
     return Stage(own, TableName(("shop",), "orders"))
+
+
+@pytest.fixture
+def make(catalog: Catalog, namespace: str, tmp_path: Path) -> Make:
+    def made(**options: Any) -> Ward:
+        return Ward(catalog, TableName((namespace,), "t"), tmp_path, **options)
+
+    return made

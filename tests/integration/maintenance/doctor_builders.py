@@ -195,3 +195,10 @@ class Between:
         self.calls.append(call)
         if self.acts:
             self.acts.pop(0)()
+
+
+Make = Callable[..., Ward]
+
+
+def rows(*numbers: int, part: int = 0) -> list[tuple[int, str, int]]:
+    return [(number, f"n{number}", part) for number in numbers]

@@ -362,24 +362,25 @@ def moved(world: World, number: int) -> tuple[Any, ...]:
     return file.partition
 
 
-def test_a_column_that_came_later_is_null_in_older_files(tmp_path: Path) -> None:
-    world = World(tmp_path, schema=Schema(0, FIELDS[:4], (1, 2)))
+def with_an_older_file(folder: Path) -> World:
+    """A row with p and q, from before the table had r and tags."""
+    world = World(folder, schema=Schema(0, FIELDS[:4], (1, 2)))
     writer = TableEpochWriter(task := world.task(), task.epochs[0], world.place())
     writer.upserts(as_batch({ONE: {"p": 1, "q": 2}}).select(["id", "code", "p", "q"]))
     world.lake.land(Located(files=writer.close()), world.epoch)
     world.schema = SCHEMA
     world.reset()
+    return world
+
+
+def test_a_column_that_came_later_is_null_in_older_files(tmp_path: Path) -> None:
+    world = with_an_older_file(tmp_path)
     world.publish((ONE, Q, {"q": 3}))
     assert world.lake.alive() == {ONE: [{"p": 1, "q": 3, "r": None, "tags": None}]}
 
 
 def test_a_file_from_before_the_only_columns_that_are_missing_says_null(tmp_path: Path) -> None:
-    world = World(tmp_path, schema=Schema(0, FIELDS[:4], (1, 2)))
-    writer = TableEpochWriter(task := world.task(), task.epochs[0], world.place())
-    writer.upserts(as_batch({ONE: {"p": 1, "q": 2}}).select(["id", "code", "p", "q"]))
-    world.lake.land(Located(files=writer.close()), world.epoch)
-    world.schema = SCHEMA
-    world.reset()
+    world = with_an_older_file(tmp_path)
     world.publish((ONE, PRIMARY, {"p": 5}), (ONE, Q, {"q": 3}))
     assert world.lake.alive() == {ONE: [{"p": 5, "q": 3, "r": None, "tags": None}]}
 
