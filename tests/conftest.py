@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import quick_java
+from hypothesis import settings
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -34,6 +35,9 @@ from frazil.lake.session import open_session
 from frazil.lake.tables import Tables
 
 _counter = itertools.count(1)
+# A busy machine is no fault of what is tested.
+settings.register_profile("frazil", deadline=None)
+settings.load_profile("frazil")
 QUICK_QUERIES = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",

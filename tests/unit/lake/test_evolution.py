@@ -421,7 +421,7 @@ def histories(draw: st.DrawFn) -> list[list[Column]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(histories(), st.booleans(), st.sampled_from([DeleteMode.EQUALITY, DeleteMode.APPEND_ONLY]))
 def test_whatever_happens_to_a_source_its_columns_fit_and_planning_again_yields_nothing(
     history: list[list[Column]], drop: bool, mode: DeleteMode

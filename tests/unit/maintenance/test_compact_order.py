@@ -224,7 +224,7 @@ def test_a_run_stays_together() -> None:
     assert {one.sequence_number for one in group.files} == {0, 1, 2}
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.sampled_from([0.1, 0.4, 0.8, 1.0, 1.2]), st.sampled_from([True, False]), st.integers(1, 8))
 def test_a_row_of_a_stream_is_rewritten_a_logarithmic_number_of_times(
     shrink: float, tiered: bool, sorted_files: int

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.maintenance.compact import CompactPlan, CompactSettings, plan_compaction
@@ -191,7 +191,6 @@ def test_small_files_of_a_stream_are_rewritten_a_logarithmic_number_of_times() -
     assert written <= 500 * MB * 9
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 120 * MB), st.integers(1, 50), st.sampled_from("xyz"), st.integers(0, 1000)),

@@ -461,7 +461,7 @@ def test_a_compaction_that_began_before_the_deletes_came_does_not_bring_their_ro
 
 
 @pytest.mark.slow
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 @given(random=st.randoms(use_true_random=False), version=st.sampled_from(VERSIONS))
 def test_no_sequence_of_commits_makes_a_conversion_change_a_row(random: Random, version: int) -> None:
     """H15, H17, H23, H24, H47: others append, delete, rewrite, convert, upgrade and roll back before, during and

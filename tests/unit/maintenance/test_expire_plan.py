@@ -336,7 +336,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(STEPS, SETTINGS)
 def test_nothing_that_somebody_needs_is_ever_removed(steps: list[tuple[str, object]], wanted: ExpireSettings) -> None:
     """H3, H4: the ledger of every pipeline reads the same before and after, however often and however it expires."""
@@ -394,7 +394,7 @@ def check_one_expiry(world: World, rule: ExpireSettings, newest: Mapping[JobId, 
     assert plan_expiry(world.table, rule, world.now) is None, "one run is enough"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(st.integers(1, 60 * 30), st.sampled_from([SHOP, BANK, None]), st.booleans()), min_size=1),
     st.integers(1, 5),

@@ -30,6 +30,9 @@ class Lake:
     def holder(self, table_uuid: str) -> str | None:
         return None
 
+    def twin(self, table: TableName, table_uuid: str) -> str | None:
+        return None
+
     def standing(self, table: TableName) -> Standing:
         return Standing(None if table == GONE else "u")
 

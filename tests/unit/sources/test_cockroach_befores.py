@@ -47,7 +47,7 @@ def read(
 
 
 @given(files())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_fast_road_cuts_out_the_row_as_it_was_like_the_exact_road(file: tuple[list[str], TableShape]) -> None:
     lines, its_shape = file
     rule = KeyRule("t", its_shape.key_columns)

@@ -135,7 +135,7 @@ def same(left: pa.Array, right: pa.Array) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("type_name", TYPES)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_what_the_fast_road_returns_the_exact_road_returns(type_name: str, data: st.DataObject) -> None:
     """H29, H39."""
     fitting_of = {
@@ -438,7 +438,7 @@ def test_one_key_in_several_spellings_is_one_key(type_name: str, spellings: list
 
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.text(max_size=6), st.uuids()), min_size=1, max_size=5))
 @example([(0, '", "', UUID(int=0))])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_keys_of_several_columns_decode_to_what_was_spelled(rows: list[tuple[Any, ...]]) -> None:
     its_shape = shape(key=["i", "s", "u"], i="INT8", s="STRING", u="UUID")
     texts = [f"[{i}, {quote(s)}, {quote(str(u))}]" for i, s, u in rows]
@@ -454,7 +454,7 @@ KEY_VALUES = {
 
 @pytest.mark.parametrize("count", range(2, 13))
 @given(data=st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_keys_of_any_number_of_columns_decode_to_what_was_spelled(count: int, data: st.DataObject) -> None:
     """Ten columns and more too, which a regex's rewriting has no names for."""
     types = data.draw(st.lists(st.sampled_from(["INT8", "INT8", "INT8", "STRING"]), min_size=count, max_size=count))
@@ -480,7 +480,7 @@ def test_a_key_that_cannot_identify_rows_is_refused(type_name: str) -> None:
 
 @pytest.mark.parametrize("type_name", ["INT8", "INT4", "INT2"])
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_whole_number_keys_decode_to_what_was_spelled(type_name: str, data: st.DataObject) -> None:
     bits = int(type_name[3:]) * 8
     values = data.draw(st.lists(st.integers(-(1 << bits - 1), (1 << bits - 1) - 1), min_size=1, max_size=30))

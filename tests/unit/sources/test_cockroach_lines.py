@@ -86,7 +86,7 @@ def exact_road(lines: list[str], rule: KeyRule) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 @given(files())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_fast_road_gives_what_the_exact_road_gives(file: tuple[list[str], TableShape]) -> None:
     lines, its_shape = file
     rule = KeyRule("t", its_shape.key_columns)

@@ -116,7 +116,7 @@ def test_a_number_that_does_not_fit_is_an_error() -> None:
             read(printed(), bad)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.builds(

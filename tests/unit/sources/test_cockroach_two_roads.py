@@ -80,7 +80,7 @@ def tables(draw: st.DrawFn) -> tuple[TableShape, list[str]]:
 
 @pytest.mark.slow
 @given(tables())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_random_rows_of_random_shapes_decode_alike_on_both_roads(drawn: tuple[TableShape, list[str]]) -> None:
     """H29, H39, H14: the fast road gives what the exact road gives, or gives up."""
     its_shape, given_payloads = drawn
@@ -95,7 +95,7 @@ def test_random_rows_of_random_shapes_decode_alike_on_both_roads(drawn: tuple[Ta
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_damaged_payload_is_never_read_as_something_else(data: st.DataObject) -> None:
     """One character of a payload is replaced: the roads still agree."""
     payload = data.draw(json_texts.map(lambda text: f'{{"a": 1, "j": {text}, "t": [1, null]}}'))

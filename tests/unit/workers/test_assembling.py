@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import UnknownColumn
@@ -113,7 +113,6 @@ def test_a_value_of_another_part_is_a_lesson_and_never_lost(part: int, values: d
     assert unknown.value.facts["table"] == "shop.t"
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), min_size=1), st.data())
 def test_all_parts_of_a_key_come_together_however_they_are_cut(places: list[tuple[int, int]], data: Any) -> None:
     rows = travelling(*((key, part, UP) for key, part in sorted(set(places))))
@@ -130,7 +129,6 @@ def test_all_parts_of_a_key_come_together_however_they_are_cut(places: list[tupl
     assert len(keys) == len(set(keys))
 
 
-@settings(deadline=None)
 @given(st.integers(1, 70), st.data())
 def test_any_subset_of_columns_can_be_known(columns: int, data: Any) -> None:
     bits = data.draw(st.lists(st.lists(st.booleans(), min_size=columns, max_size=columns), max_size=5))

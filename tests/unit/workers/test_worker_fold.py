@@ -38,7 +38,7 @@ def folded(batches: list[pa.RecordBatch], changelogs: tuple[int, ...] = ()) -> l
 
 
 @given(changes=CHANGES, sizes=SIZES, chunk=st.integers(1, 9))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_last_position_of_each_key_wins_wherever_batches_are_cut(
     changes: list[dict[str, object]], sizes: list[int], chunk: int
 ) -> None:
@@ -59,7 +59,7 @@ def test_the_last_position_of_each_key_wins_wherever_batches_are_cut(
 
 
 @given(changes=CHANGES, sizes=SIZES, chunk=st.integers(1, 9))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_changelog_keeps_each_position_of_a_key_once_while_other_tables_fold(
     changes: list[dict[str, object]], sizes: list[int], chunk: int
 ) -> None:

@@ -18,7 +18,7 @@ KEYS = st.sampled_from(["[1]", "[10]", "[1, 2]", "[12345678]", "[123456789]", "[
 TEXTS = st.text(max_size=20)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.lists(st.tuples(FEW, FEW, st.one_of(NUMBERED, KEYS), FEW, st.integers(0, 5), st.none() | FEW, FEW), max_size=60)
     | st.lists(st.tuples(FEW, FEW, st.none() | TEXTS, FEW, FEW, FEW, FEW), max_size=30)

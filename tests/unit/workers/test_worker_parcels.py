@@ -106,7 +106,7 @@ def placed(rows: Sequence[Row]) -> list[tuple[object, ...]]:
 
 @any_road
 @given(changes=CHANGES, sizes=SIZES, groups=GROUPS, together=st.integers(1, 2_000), held=st.integers(1, 4_000))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_net_changes_are_the_same_however_rows_are_packed(
     move: Moves, changes: list[Row], sizes: list[int], groups: Groups, together: int, held: int
 ) -> None:
@@ -123,7 +123,7 @@ def test_the_net_changes_are_the_same_however_rows_are_packed(
 
 @any_road
 @given(changes=CHANGES, sizes=SIZES, groups=GROUPS, together=st.integers(1, 2_000), held=st.integers(1, 4_000))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_changelog_gets_every_version_once_and_in_order(
     move: Moves, changes: list[Row], sizes: list[int], groups: Groups, together: int, held: int
 ) -> None:
@@ -142,7 +142,7 @@ def test_a_changelog_gets_every_version_once_and_in_order(
 
 
 @given(changes=CHANGES, groups=GROUPS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_table_and_epoch_never_come_back_and_a_key_has_one_shard(changes: list[Row], groups: Groups) -> None:
     arrived = sent([travel(changes)], groups)
     for rows in arrived:

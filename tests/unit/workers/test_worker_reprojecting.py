@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
@@ -25,7 +25,6 @@ def groups(draw: st.DrawFn) -> tuple[list[list[tuple[int, int]]], list[BitMap64]
     return inputs, left_out, outputs
 
 
-@settings(deadline=None)
 @given(groups(), st.data())
 def test_every_row_is_found_where_it_was_written(
     group: tuple[list[list[tuple[int, int]]], list[BitMap64], list[list[tuple[int, int]]]], data: st.DataObject

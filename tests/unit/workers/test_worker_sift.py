@@ -22,7 +22,7 @@ def refuse(rows: pa.RecordBatch) -> None:
 
 
 @given(bad=st.lists(st.booleans(), max_size=70))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_every_bad_row_is_found_with_its_own_error_and_no_good_one(bad: list[bool]) -> None:
     found = bad_rows(batch(bad), refuse)
     assert [at for at, _ in found] == [at for at, wrong in enumerate(bad) if wrong]

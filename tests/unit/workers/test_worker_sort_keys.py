@@ -101,7 +101,7 @@ def compared(order_of: Callable[[Any], Any], descending: bool, nulls_first: bool
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(data=st.data(), descending=st.booleans(), nulls_first=st.booleans())
 def test_forms_compare_as_values_do(kind: str, data: st.DataObject, descending: bool, nulls_first: bool) -> None:
     type_, values, order_of = KINDS[kind]
@@ -114,7 +114,6 @@ def test_forms_compare_as_values_do(kind: str, data: st.DataObject, descending: 
             assert (its > others) - (its < others) == compare(one, other), (one, other)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.none() | st.text("a\0b", max_size=3), st.none() | st.integers(-3, 3)), max_size=12))
 def test_a_later_field_counts_only_between_equal_ones(rows: list[tuple[Any, Any]]) -> None:
     forms = [
@@ -129,7 +128,6 @@ def test_a_later_field_counts_only_between_equal_ones(rows: list[tuple[Any, Any]
     assert sorted(range(len(rows)), key=lambda i: keys[i]) == expected
 
 
-@settings(deadline=None)
 @given(st.lists(st.text("ab\0", max_size=70), max_size=30), st.integers(0, 3))
 def test_keys_are_sorted_alike_be_they_short_or_long(values: list[str], start: int) -> None:
     keys = form(pa.array(values, pa.string())).slice(start)
@@ -169,7 +167,7 @@ def test_bits_of_several_columns_are_taken_in_turn() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6])
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_interleaved_bits_are_those_of_the_columns_and_grow_with_each(count: int, data: st.DataObject) -> None:
     ranks_of = st.tuples(*[st.integers(0, 2**RANK_BITS - 1)] * count)
@@ -186,7 +184,6 @@ def test_interleaved_bits_are_those_of_the_columns_and_grow_with_each(count: int
                 assert its <= others
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.text(max_size=4), min_size=1, max_size=40), st.data())
 def test_ranks_grow_with_the_values_and_nulls_come_first(values: list[str | None], data: st.DataObject) -> None:
     forms = form(pa.array(values, pa.string()))

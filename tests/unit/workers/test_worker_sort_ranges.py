@@ -39,7 +39,6 @@ def keys_of(keys: Keys, values: list[int], columns: int = 1) -> pa.Array:
     return keys.of(forms, np.zeros(len(values), np.int32), np.arange(len(values)))
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 20), min_size=1, max_size=60),
     st.integers(1, 5),
@@ -110,7 +109,7 @@ def written(path: str, rows: list[tuple[int, int]], ends: list[int], files: int 
     return writer.close(files)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(shuffled=shuffles(), data=st.data())
 def test_every_row_is_found_where_it_was_sorted_to(
     tmp_path_factory: pytest.TempPathFactory,

@@ -93,7 +93,7 @@ CHANGES = st.lists(
 
 
 @given(changes=CHANGES, sizes=st.lists(st.integers(0, 4), max_size=10), chunk=st.integers(1, 5), log=st.booleans())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_mirror_holds_one_row_for_a_key_whatever_stands_beside_it(
     tmp_path_factory: pytest.TempPathFactory, changes: list[Any], sizes: list[int], chunk: int, log: bool
 ) -> None:

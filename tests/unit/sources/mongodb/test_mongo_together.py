@@ -93,7 +93,7 @@ def assert_alike(known: DecodedCollection, keys: pa.Array, payloads: pa.Array) -
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_documents)
 def test_whatever_documents_hold_both_roads_agree(bodies: list[dict[str, Any]]) -> None:
     documents = [{"_id": n, **body} for n, body in enumerate(bodies)]
@@ -101,7 +101,7 @@ def test_whatever_documents_hold_both_roads_agree(bodies: list[dict[str, Any]]) 
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_documents, _documents)
 def test_both_roads_refuse_the_same(seen: list[dict[str, Any]], bodies: list[dict[str, Any]]) -> None:
     """Values that the table was not made for: another type, another field, too large a number."""
@@ -109,7 +109,7 @@ def test_both_roads_refuse_the_same(seen: list[dict[str, Any]], bodies: list[dic
     assert_alike(known, *encoded([{"_id": n, **body} for n, body in enumerate(bodies)]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_documents, st.sampled_from(["string", "long", "double", "decimal(12, 3)", "timestamp", "json", "boolean"]))
 def test_both_roads_cast_alike(bodies: list[dict[str, Any]], type_: str) -> None:
     fields = tuple(MappedField(path, path.replace(".", "_"), type_) for path in ("a", "b.a", "name.a_long_name"))
@@ -165,7 +165,7 @@ def test_what_does_not_fit_is_refused_by_both(value: Any) -> None:
         assert_alike(known, *encoded([{"_id": 1, name: value}]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 200), st.integers(0, 255))
 def test_damaged_bytes_never_lead_beyond_a_document(place: int, byte: int) -> None:
     """A length that is wrong is noticed, or the value it gives is within its document."""

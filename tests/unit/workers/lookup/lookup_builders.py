@@ -20,7 +20,7 @@ from frazil.workers.lookup.index import KeyIndex
 from frazil.workers.lookup.keys import KeyCodec, Keys
 
 # A busy machine is slow and not wrong. A folder shared by all examples of a test is overwritten by each.
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+patient = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 INT32 = st.one_of(st.integers(-3, 3), st.integers(-(2**31), 2**31 - 1))
 INT64 = st.one_of(st.integers(-3, 3), st.integers(-(2**63), 2**63 - 1))

@@ -71,7 +71,7 @@ def canonical(value: Any) -> Any:
     return value
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(tables())
 def test_keys_are_equal_exactly_if_all_their_values_are(table: tuple[list[Type], list[tuple[Any, ...]]]) -> None:
     """NULL equals NULL and nothing else, not even 0 or the empty text; NaN equals NaN; 0.0 is not -0.0."""
