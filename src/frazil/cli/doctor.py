@@ -71,6 +71,8 @@ def _print(session: Session, found: Sequence[Diagnosis]) -> None:
     for diagnosis in found:
         if not diagnosis.findings:
             click.echo(f"{diagnosis.table}: healthy ({_looked(diagnosis)})")
+    if not found:
+        click.echo("there is no table yet: `frazil run` makes them")
 
 
 def _repair(finding: Finding) -> str:

@@ -64,6 +64,11 @@ def test_a_healthy_table_is_one_line_and_exit_0(tmp_path: Path) -> None:
     assert pipeline.calls == ["open", "doctor  fix=False", "close"]
 
 
+def test_before_the_first_run_there_is_nothing_to_examine(tmp_path: Path) -> None:
+    result = frazil("doctor", config_file(tmp_path), pipeline=Hospital())
+    assert (result.exit_code, result.stdout) == (0, "there is no table yet: `frazil run` makes them\n")
+
+
 def test_a_finding_is_explained_and_exits_with_5(tmp_path: Path) -> None:
     pipeline = Hospital(found=[diagnosis(FOUND, BY_HAND)])
     result = frazil("doctor", config_file(tmp_path), "analytics.orders", "other.table", pipeline=pipeline)
