@@ -1,12 +1,15 @@
 # `make help` explains every target.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-servers bench soak lint format docs proto lock clean
+.PHONY: help setup demo test test-fast test-servers bench soak lint format docs proto lock wheel image clean
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.frazil-ready
 UV     := uv==0.13.7
+ENGINE ?= docker
+EXTRAS ?= mongodb
+IMAGE  ?= frazil
 SHARED := -n 2 --dist loadfile --no-loadscope-reorder
 
 help: ## show this
@@ -20,7 +23,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(UV)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
-	@$(BIN)/python -m frazil.lake.jars
+	@$(BIN)/python -m frazil.iceberg.jvm.jars
 	@touch $@
 
 demo: $(STAMP) ## a shop's changefeed becomes Iceberg tables, verified, in about a minute
@@ -32,7 +35,7 @@ test: $(STAMP) lint ## every test, with real Spark and real servers, in two proc
 test-fast: $(STAMP) ## the inner loop: no Spark, no servers, under a minute
 	$(BIN)/pytest $(SHARED) -m "not spark and not servers and not more_servers and not slow"
 
-test-servers: $(STAMP) ## the tests against servers that are large or slow to start (HDFS, Hive, Nessie, ...)
+test-servers: $(STAMP) ## what is large or slow to start: HDFS, Hive, Nessie, ...; older PySpark and Iceberg; the demo from the wheel
 	$(BIN)/pytest -m more_servers
 
 bench: $(STAMP) ## measure, beside what a user would use instead; writes bench/results.json and docs/benchmarks.md
@@ -60,5 +63,13 @@ lock: ## pin the dependencies again
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
 	    --python-version 3.11 pyproject.toml --group pyproject.toml:dev -o requirements.lock
 
+wheel: $(STAMP) ## build dist/: the source distribution, and the wheel from it; the version is the newest tag
+	@rm -rf dist
+	$(BIN)/uv build --quiet --out-dir dist
+	@ls dist/*
+
+image: wheel ## build an image from the wheel (ENGINE, IMAGE and EXTRAS change how)
+	$(ENGINE) build --tag $(IMAGE) --build-arg EXTRAS=$(EXTRAS) .
+
 clean: ## remove what the other targets made
-	rm -rf $(VENV) demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -29,8 +29,8 @@ from bench.small import small
 from bench.stage import MODES, Bench, catalog_of, say
 from bench.throughput import catch_up, decoded, first_load, to_s3
 from bench.upkeep import upkeep
-from frazil.lake.jars import AWS
-from frazil.lake.session import open_session
+from frazil.iceberg.jvm.jars import AWS
+from frazil.iceberg.jvm.session import open_session
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results.json"

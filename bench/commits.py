@@ -24,20 +24,20 @@ import pyarrow.parquet as pq
 
 from bench.report import Measured, measured, unmeasured
 from bench.stage import Bench, say, timed
-from frazil.coordinator.admission import Coordinator
-from frazil.coordinator.publish import make_intent
-from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.tables import LoadedTable, Tables
-from frazil.model.columns import LONG, Column, TableShape
+from frazil.commit.admission import Coordinator
+from frazil.commit.machine import make_epoch_commit
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings, CatalogType, open_catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.tables.tables import LoadedTable, Tables
 from frazil.model.commit import Accepted
-from frazil.model.epoch import Frontier
-from frazil.model.files import FileClosed, Kind
+from frazil.model.files import FileClosed, FileKind
+from frazil.model.frontier import Frontier
+from frazil.model.ids import JobId, TableName, batch_id
 from frazil.model.ledger import Fence
-from frazil.model.names import JobId, TableName, batch_id
 from frazil.model.position import Hlc
+from frazil.model.schema import LONG, Column, SourceSchema
 from frazil.model.write import DeleteMode, TableOptions
-from frazil.workers.storage import open_output
+from frazil.storage.files.open_file import open_output
 
 BUILTIN_AT_MOST_MS, REST_AT_MOST_MS = 100, 500
 _TABLE = TableName(("bench",), "commits")
@@ -91,18 +91,18 @@ def _home(work: Path, name: str) -> Path:
 
 
 def _p50(bench: Bench, catalog: Catalog, label: str, at_most: float) -> Measured:
-    tables, lake = Tables(catalog), IcebergLake(catalog)
-    shape = TableShape((Column("id", LONG, "INT8", "configuration"),), ("id",), "configuration")
+    tables, committer = Tables(catalog), IcebergCommitter(catalog)
+    shape = SourceSchema((Column("id", LONG, "INT8", "configuration"),), ("id",), "configuration")
     table = tables.ensure(_TABLE, shape, TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
     coordinator = Coordinator(job=JobId("commits"), fence=Fence(1, uuid4()), incarnation="bench")
     took = []
     for number in range(_WARM_UP + bench.sizes.commits):
         lower, upper = (Hlc(number) if number else None), Hlc(number + 1)
         file = _file(table, coordinator.job, upper)
-        intent = make_intent(coordinator, _TABLE, table.uuid, lower, Frontier(upper), [file])
+        epoch_commit = make_epoch_commit(coordinator, _TABLE, table.uuid, lower, Frontier(upper), [file])
 
-        def commit(plan=intent.plan) -> None:  # type: ignore[no-untyped-def]
-            answer = lake.commit(_TABLE, lake.head(_TABLE), plan)
+        def commit(plan=epoch_commit.plan) -> None:  # type: ignore[no-untyped-def]
+            answer = committer.commit(_TABLE, committer.head(_TABLE), plan)
             if not isinstance(answer, Accepted):
                 raise AssertionError(f"nobody else writes {_TABLE}, yet its commit was answered with {answer}")
 
@@ -131,7 +131,7 @@ def _file(table: LoadedTable, job: JobId, epoch: Hlc) -> FileClosed:
         schema_id=table.schema.schema_id,
         spec_id=table.spec.spec_id,
         path=path,
-        kind=Kind.DATA,
+        kind=FileKind.DATA,
         records=_ROWS,
         size=len(content),
         digest=hashlib.sha256(content).hexdigest(),

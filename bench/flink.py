@@ -22,9 +22,9 @@ from bench.comparing import asking_spark, median_seconds, write_anew
 from bench.feeds import rows_sql
 from bench.report import Measured, measured
 from bench.stage import Bench, say, timed
-from frazil.lake.catalogs import iceberg_properties
-from frazil.lake.jars import SQLITE, fetch
-from frazil.lake.java import find_java
+from frazil.iceberg.catalogs.open_catalog import iceberg_properties
+from frazil.iceberg.jvm.jars import SQLITE, fetch
+from frazil.iceberg.jvm.java import find_java
 
 LOCK = Path(__file__).with_name("flink.lock")
 _TABLE = "flink_upsert"

@@ -21,7 +21,7 @@ from bench.feeds import Feed
 from bench.report import Measured, measured
 from bench.sizes import TINY, Sizes
 from bench.stage import Bench, catalog_of, say
-from frazil.lake.session import open_session
+from frazil.iceberg.jvm.session import open_session
 
 AT_MOST = 1.5
 TIMES = 10

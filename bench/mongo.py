@@ -23,8 +23,8 @@ from pymongo.database import Database
 from bench.commits import tests_server
 from bench.report import Measured, measured
 from bench.stage import Bench, say, timed
-from frazil.config.model import PipelineConfig
-from frazil.daemon.api import Pipeline
+from frazil.app.pipeline import Pipeline
+from frazil.config.pipeline_config import PipelineConfig
 
 FIRST_LOAD_AT_LEAST = 2.0
 STREAM_AT_LEAST = 0.8

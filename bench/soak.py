@@ -36,7 +36,7 @@ from bench.report import (
 )
 from bench.soaking import NAMESPACE, Soak, Soaked, Soaking
 from bench.stage import catalog_of, say
-from frazil.lake.session import open_session
+from frazil.iceberg.jvm.session import open_session
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "soak.json"

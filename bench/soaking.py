@@ -27,11 +27,11 @@ import numpy as np
 from pyspark.sql import Row, SparkSession
 
 from bench.feeds import COLUMNS, Feed, lines
-from frazil.config.model import PipelineConfig
-from frazil.daemon.api import Pipeline
-from frazil.daemon.results import Progress
-from frazil.lake.failures import JAVA_ERRORS
+from frazil.app.pipeline import Pipeline
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.iceberg.jvm.errors import JAVA_ERRORS
 from frazil.model.position import Hlc
+from frazil.model.results import RunProgress
 
 NAMESPACE = "soak"
 _ABSENT = -1
@@ -176,7 +176,7 @@ class Soaking:
         self.table = f"frazil.{NAMESPACE}.{soak.name}"
         self.result = Soaked(soak)
         self._stop = Event()
-        self._progress: Progress | None = None
+        self._progress: RunProgress | None = None
         self._broken: BaseException | None = None
 
     @property
@@ -252,7 +252,7 @@ class Soaking:
         except BaseException as error:
             self._broken = error
 
-    def _show(self, progress: Progress) -> None:
+    def _show(self, progress: RunProgress) -> None:
         self._progress = progress
 
     def _publish(self, epoch: Callable[[], Hlc], *, counts: bool = True) -> None:

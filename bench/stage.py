@@ -20,12 +20,12 @@ from pyspark.sql import SparkSession
 
 from bench.feeds import COLUMNS, Feed
 from bench.sizes import Sizes
+from frazil.app.pipeline import Pipeline
 from frazil.clock import SystemClock
-from frazil.config.model import PipelineConfig
-from frazil.daemon.api import Pipeline
-from frazil.daemon.results import Progress
-from frazil.lake.catalogs import CatalogSettings
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings
 from frazil.model.position import Hlc
+from frazil.model.results import RunProgress
 
 VECTORS, EQUALITY, APPEND_ONLY = "vectors", "equality", "append-only"
 MODES = (VECTORS, EQUALITY)
@@ -152,7 +152,7 @@ class Running:
                 self._failure = error
                 self._moved.notify_all()
 
-    def _progress(self, progress: Progress) -> None:
+    def _progress(self, progress: RunProgress) -> None:
         with self._moved:
             self._resolved = None if progress.resolved is None else Hlc.parse(progress.resolved)
             self._moved.notify_all()
@@ -184,6 +184,6 @@ def timed(act: Callable[[], Any]) -> float:
 
 
 def say(text: str) -> None:
-    """Progress, with the time since the start."""
+    """RunProgress, with the time since the start."""
     minutes, seconds = divmod(int(time.monotonic() - _started), 60)
     print(f"[{minutes:3d}:{seconds:02d}] {text}", file=sys.stderr, flush=True)

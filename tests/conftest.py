@@ -28,11 +28,11 @@ from servers.mongod import Mongod, mongod_server
 from servers.rest_server import rest_server
 from servers.seaweedfs import SeaweedFS, seaweedfs_server
 
-from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.jars import AWS, POSTGRESQL
-from frazil.lake.session import open_session
-from frazil.lake.tables import Tables
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings, CatalogType, open_catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.jvm.jars import AWS, POSTGRESQL
+from frazil.iceberg.jvm.session import open_session
+from frazil.iceberg.tables.tables import Tables
 
 _counter = itertools.count(1)
 # A busy machine is no fault of what is tested.
@@ -101,8 +101,8 @@ def tables(catalog: Catalog) -> Tables:
 
 
 @pytest.fixture(scope="session")
-def lake(catalog: Catalog) -> IcebergLake:
-    return IcebergLake(catalog)
+def committer(catalog: Catalog) -> IcebergCommitter:
+    return IcebergCommitter(catalog)
 
 
 @pytest.fixture

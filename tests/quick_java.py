@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyspark
 
-from frazil.lake.java import find_java
+from frazil.iceberg.jvm.java import find_java
 
 VARIABLE = "SPARK_SUBMIT_OPTS"
 """Spark gives these options to the driver's JVM."""
@@ -28,8 +28,8 @@ WORTH_AN_ARCHIVE = 100
 _MAKE_SECONDS = 300
 _TOUCH = """
 import sys
-from frazil.lake.catalogs import CatalogSettings, open_catalog
-from frazil.lake.session import open_session
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, open_catalog
+from frazil.iceberg.jvm.session import open_session
 settings = CatalogSettings(warehouse=sys.argv[1])
 spark = open_session("archive", [settings], master="local[2]", jvm_memory="1g")
 open_catalog(spark, settings)

@@ -15,7 +15,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 # Iceberg and the driver of the builtin catalog, downloaded once. Catalogs and storages of a cloud need further jars:
 # frazil says which one is missing.
-jars=$("$frazil/bin/python" -m frazil.lake.jars | paste -s -d , -)
+jars=$("$frazil/bin/python" -m frazil.iceberg.jvm.jars | paste -s -d , -)
 
 exec "${SPARK_HOME:?set SPARK_HOME}/bin/spark-submit" \
     --master "$master" \

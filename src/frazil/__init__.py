@@ -27,16 +27,16 @@ from frazil.errors import (
 )
 
 if TYPE_CHECKING:
-    from frazil.config.model import CatalogConfig
-    from frazil.daemon.api import Pipeline
-    from frazil.daemon.upsert import BatchOutcome, BatchResult, upsert_stream
+    from frazil.app.pipeline import Pipeline
+    from frazil.config.pipeline_config import CatalogConfig
+    from frazil.ingest.upsert_stream.api import BatchOutcome, BatchResult, upsert_stream
 
 _LOADED_WHEN_ASKED_FOR = {
-    "BatchOutcome": "frazil.daemon.upsert",
-    "BatchResult": "frazil.daemon.upsert",
-    "CatalogConfig": "frazil.config.model",
-    "Pipeline": "frazil.daemon.api",
-    "upsert_stream": "frazil.daemon.upsert",
+    "BatchOutcome": "frazil.ingest.upsert_stream.api",
+    "BatchResult": "frazil.ingest.upsert_stream.api",
+    "CatalogConfig": "frazil.config.pipeline_config",
+    "Pipeline": "frazil.app.pipeline",
+    "upsert_stream": "frazil.ingest.upsert_stream.api",
 }
 
 __all__ = [

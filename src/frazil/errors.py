@@ -5,6 +5,8 @@
       |     +-- SourceUnavailable
       |     +-- CatalogUnavailable
       |     +-- StorageUnavailable
+      |     +-- ClockBehind        this machine's clock is behind that of the table's last commit
+      |     +-- Unexplained        a few times: it may be the table's own fault
       +-- OutcomeUnknown           look before you retry, and delete nothing
       +-- Terminal                 a person must act
             +-- ConfigError        exit 2: the configuration says something impossible
@@ -15,6 +17,7 @@
             +-- TableChanged       exit 5: the table was rolled back, recreated or edited under us
             +-- Fenced             exit 6: a newer coordinator of this pipeline has taken over
             +-- CatalogRefused     exit 7: forbidden, not found, read-only
+            +-- LedgerTooNew       exit 8: a newer version of Frazil has written to the table
 
 All of them pickle, since they cross from executors to the driver: keyword facts only, no captured
 handles.
@@ -31,6 +34,8 @@ class FrazilError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
+        # An error quotes what it met, and half a surrogate pair could be neither logged nor stored.
+        message, hint = (text.encode("utf-8", "backslashreplace").decode() for text in (message, hint))
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -61,6 +66,15 @@ class CatalogUnavailable(Transient):
 
 class StorageUnavailable(Transient):
     """The object store or the disk did not take or give a file."""
+
+
+class ClockBehind(Transient):
+    """By this machine's clock it is earlier than the table's last commit, and Iceberg takes no commit from the past."""
+
+
+class Unexplained(Transient):
+    """Something failed and did not say why, as a process that was killed. What fails so again and again is not passing:
+    whoever tries again does so a few times."""
 
 
 class OutcomeUnknown(FrazilError):
@@ -113,3 +127,9 @@ class CatalogRefused(Terminal):
     """The catalog or the storage said no: forbidden, not found, read-only."""
 
     exit_code = 7
+
+
+class LedgerTooNew(Terminal):
+    """A ledger entry of a format that this version does not know: only a newer Frazil may go on with the table."""
+
+    exit_code = 8

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from mongo_sources import MakeSource, sources
 
-from frazil.daemon import standing
+from frazil.ingest.loop import table_state
+from frazil.retry import Backoff
 
 
 @pytest.fixture(autouse=True)
 def _try_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "BACKOFF_FIRST", 0.05)
+    monkeypatch.setattr(table_state, "TROUBLE", Backoff(first=0.05, longest=60.0, attempts=1 << 30))
 
 
 @pytest.fixture

@@ -21,14 +21,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 from unit.sources.cockroach_feed import BASE, Feed, at, delete, upsert
 
+from frazil.app.pipeline import Pipeline
 from frazil.cli.main import cli
 from frazil.cli.seam import Session
 from frazil.clock import Clock
 from frazil.config.load import load_config
-from frazil.daemon.api import Pipeline
-from frazil.daemon.results import PublishedEpoch, RunSummary
 from frazil.maintenance.orphans import QUIET
 from frazil.model.position import Hlc
+from frazil.model.results import EpochRow, RunSummary
 
 __all__ = [
     "BASE",
@@ -106,7 +106,7 @@ class Lab:
         session = Session(open_pipeline=lambda loaded, reread=None: Pipeline(loaded, spark=self.spark, reread=reread))
         return CliRunner().invoke(cli, [command, str(config or self.config), *rest], obj=session)
 
-    def epochs(self, name: str = "t") -> list[PublishedEpoch]:
+    def epochs(self, name: str = "t") -> list[EpochRow]:
         """Newest first."""
         with self.open() as pipeline:
             return pipeline.epochs(f"{self.namespace}.{name}")

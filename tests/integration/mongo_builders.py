@@ -11,9 +11,9 @@ from typing import Any
 from pymongo.database import Database
 from pyspark.sql import Row, SparkSession
 
-from frazil.config.model import PipelineConfig
-from frazil.daemon.api import Pipeline
-from frazil.sources.mongodb.ids import id_text, json_of
+from frazil.app.pipeline import Pipeline
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.sources.mongodb.decode.document_ids import id_text, json_of
 
 Documents = Database[dict[str, Any]]
 

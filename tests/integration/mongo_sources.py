@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from frazil.clock import SystemClock
-from frazil.model.epoch import Frontier, Window
+from frazil.model.frontier import Frontier, Window
 from frazil.model.ports import Split
 from frazil.model.position import ClusterTime, Position
-from frazil.sources.mongodb.looking import joined, look_at
 from frazil.sources.mongodb.reader import rows_of
-from frazil.sources.mongodb.shapes import CollectionSettings
-from frazil.sources.mongodb.source import MongoDatabase, Wanted
-from frazil.sources.mongodb.stream import Limits
+from frazil.sources.mongodb.schema.profile import joined, look_at
+from frazil.sources.mongodb.schema.schema import CollectionSettings
+from frazil.sources.mongodb.source import MongoDatabase, WantedCollections
+from frazil.sources.mongodb.stream.stream import SegmentLimits
 
 
 class EachAlike(Mapping[str, CollectionSettings]):
@@ -49,12 +49,12 @@ class MakeSource:
     ) -> MongoDatabase:
         made = MongoDatabase(
             uri,
-            Wanted(
+            WantedCollections(
                 named=names, matches=lambda name: bool(pattern) and name.startswith(pattern), has_patterns=bool(pattern)
             ),
             settings=EachAlike(**(settings or {})),
             look=lambda splits: joined(look_at(uri, split) for split in splits),
-            limits=Limits(**{"flush_interval": 0.05, **limits}),
+            limits=SegmentLimits(**{"flush_interval": 0.05, **limits}),
             spool=self._spool,
             clock=SystemClock(),
             tell=lambda sentence, **facts: self.told.append((sentence, facts)),

@@ -9,26 +9,26 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 
-from frazil.lake.catalogs import Catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.tables import LoadedTable, Tables
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.tables.tables import LoadedTable, Tables
+from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
 from frazil.model.arrow import value_type
-from frazil.model.columns import Column, TableShape, Type
 from frazil.model.commit import Accepted, CommitPlan
-from frazil.model.files import FileClosed, Kind
+from frazil.model.files import FileClosed, FileKind
+from frazil.model.ids import JobId, TableName, batch_id, epoch_prefix
 from frazil.model.ledger import Fence, LedgerEntry
-from frazil.model.names import JobId, TableName, batch_id, epoch_prefix
-from frazil.model.partitions import parse_partition
+from frazil.model.partition import parse_partition
 from frazil.model.position import Hlc
+from frazil.model.schema import Column, SourceSchema, Type
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableOptions, TableTask, WriteJob, parse_sort
-from frazil.workers.writer import Place, TableEpochWriter
 
 SHOP = JobId("shop")
 FENCE = Fence(1, UUID(int=1))
 
 
-def shape(columns: Mapping[str, Type], key: tuple[str, ...] = ("id",)) -> TableShape:
-    return TableShape(
+def shape(columns: Mapping[str, Type], key: tuple[str, ...] = ("id",)) -> SourceSchema:
+    return SourceSchema(
         tuple(Column(name, type_, str(type_).upper(), "sql", name in key) for name, type_ in columns.items()),
         key,
         "sql",
@@ -52,7 +52,7 @@ class Publisher:
 
     def __init__(self, catalog: Catalog) -> None:
         self.tables = Tables(catalog)
-        self._lake = IcebergLake(catalog)
+        self._committer = IcebergCommitter(catalog)
         self._epoch = 0
 
     def write(
@@ -82,7 +82,7 @@ class Publisher:
             sort_order_id=table.sort_order_id,
         )
         job = WriteJob(tables=(task,), attempt=uuid4().hex[:8], shards=1, parquet=ParquetSettings(**settings))
-        writer = TableEpochWriter(task, task.epochs[0], Place.of(job, 0, "0"))
+        writer = TableEpochWriter(task, task.epochs[0], TaskOutput.of(job, 0, "0"))
         if rows:
             writer.upserts(batch(table, rows))
         if gone:
@@ -90,7 +90,7 @@ class Publisher:
         return writer.close()
 
     def commit(self, table: LoadedTable, files: Sequence[FileClosed]) -> None:
-        data = [file for file in files if file.kind is Kind.DATA]
+        data = [file for file in files if file.kind is FileKind.DATA]
         position = Hlc(self._epoch)
         entry = LedgerEntry(
             job=SHOP,
@@ -107,7 +107,9 @@ class Publisher:
             rows=sum(file.records for file in data),
             deletes=0,
         )
-        answer = self._lake.commit(table.name, self._lake.head(table.name), CommitPlan(entry=entry, files=tuple(files)))
+        answer = self._committer.commit(
+            table.name, self._committer.head(table.name), CommitPlan(entry=entry, files=tuple(files))
+        )
         assert isinstance(answer, Accepted), answer
 
     def publish(self, table: LoadedTable, *rows: Any, **more: Any) -> tuple[FileClosed, ...]:

@@ -22,10 +22,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 import frazil
+from frazil.app.pipeline import Pipeline
 from frazil.cli.main import cli
-from frazil.daemon.api import Pipeline
 from frazil.demo.run import prepare, prove, trade
-from frazil.lake.session import open_session
+from frazil.iceberg.jvm.session import open_session
 
 
 def command(text: str) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.daemon import due
+from frazil.maintenance import triggers as due
 
 pytestmark = pytest.mark.spark
 

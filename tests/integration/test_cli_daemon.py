@@ -17,7 +17,7 @@ import yaml
 from feed_builders import Feed, at, delete, table, upsert
 from pyiceberg.catalog.sql import SqlCatalog
 
-from frazil.lake.cache import cache_home
+from frazil.paths import cache_home
 
 pytestmark = pytest.mark.spark
 
@@ -104,18 +104,19 @@ def test_a_daemon_outlives_its_jvm_and_takes_a_new_configuration(
     config = yaml.safe_load((tmp_path / "daemon.yaml").read_text())
     config["tables"].append(table("u", target="lake.u"))
     (tmp_path / "daemon.yaml").write_text(yaml.safe_dump(config))
-    assert reload(tmp_path).returncode == 0
+    assert frazil(tmp_path, "reload").returncode == 0
     feed.data(at(5), [upsert([7], at(5), a=7, b="new")], topic="u")
     feed.resolved(at(6))
     wait_for(daemon, log, at(6).text)
 
-    url = json.loads((tmp_path / "home" / "run" / "daemon.json").read_text())["url"]
+    (note,) = (tmp_path / "home" / "run").glob("daemon-*.json")
+    url = json.loads(note.read_text())["url"]
     with urllib.request.urlopen(f"{url}/status", timeout=30) as answer:
         status = json.load(answer)
     assert {one["table"]: one["state"] for one in status["tables"]}["lake.u"] == "STEADY_STATE"
 
     (tmp_path / "daemon.yaml").write_text(yaml.safe_dump({**config, "tabels": []}))
-    refused = reload(tmp_path)
+    refused = frazil(tmp_path, "reload")
     assert refused.returncode == 2
     assert "tabels" in refused.stderr
     daemon.send_signal(signal.SIGHUP)
@@ -125,12 +126,50 @@ def test_a_daemon_outlives_its_jvm_and_takes_a_new_configuration(
     daemon.send_signal(signal.SIGINT)
     daemon.communicate(timeout=_PATIENCE_SECONDS)
     assert daemon.returncode == 0, log.read_text()[-3000:]
-    assert not (tmp_path / "home" / "run" / "daemon.json").exists()
+    assert not note.exists()
     catalog = SqlCatalog("frazil", uri=f"sqlite:///{tmp_path}/warehouse/catalog.db", warehouse=f"{tmp_path}/warehouse")
     assert sorted(catalog.load_table("lake.t").scan().to_arrow()["a"].to_pylist()) == [1, 2]
     assert catalog.load_table("lake.u").scan().to_arrow()["a"].to_pylist() == [7]
     checkpoints = catalog.load_table("_frazil.checkpoints").scan().to_arrow().to_pylist()
     assert {row["sync_id"]: row["resolved"] for row in checkpoints}["lake.u"] == at(6).text
+
+
+def test_commands_ask_the_daemon_and_do_not_end_it(daemon: subprocess.Popen[str], feed: Feed, tmp_path: Path) -> None:
+    """A table that the daemon has stopped is told stopped; a run beside it is refused, and it goes on."""
+    log = tmp_path / "log"
+    wait_for(daemon, log, at(2).text)
+    config = yaml.safe_load((tmp_path / "daemon.yaml").read_text())
+    config["tables"].append(table("u", target="lake.u"))
+    (tmp_path / "daemon.yaml").write_text(yaml.safe_dump(config))
+    assert frazil(tmp_path, "reload").returncode == 0
+    feed.data(at(3), [upsert([1], at(3), a=1, b="good")], topic="u")
+    feed.resolved(at(4))
+    wait_for(daemon, log, at(4).text)
+    feed.data(at(5), [upsert([2], at(5), a="no number", b="bad")], topic="u")
+    feed.data(at(5), [upsert([2], at(5), a=2, b="x")])
+    feed.resolved(at(6))
+    wait_for_line(daemon, log, "stopped; other tables go on")
+    wait_for(daemon, log, at(6).text)
+
+    asked = frazil(tmp_path, "status", "--json")
+    told = {one["table"]: one for one in json.loads(asked.stdout)}
+    assert asked.returncode == 3, asked.stderr
+    assert {name: (one["state"], one["told_by"]) for name, one in told.items()} == {
+        "lake.t": ("STEADY_STATE", "daemon"),
+        "lake.u": ("STOPPED", "daemon"),
+    }
+    assert "no number" in told["lake.u"]["error"]
+    assert told["lake.u"]["resolved"] == at(4).text
+    assert (told["lake.t"]["resolved"], told["lake.t"]["table_rows"]) == (at(6).text, 2)
+    assert told["lake.t"]["snapshot_id"] == told["lake.t"]["epoch_snapshot_id"]
+
+    refused = frazil(tmp_path, "run", "--once")
+    assert refused.returncode == 2
+    assert f"the daemon on this machine (process {daemon.pid}) publishes the pipeline daemon" in refused.stderr
+    feed.data(at(7), [upsert([3], at(7), a=3, b="z")])
+    feed.resolved(at(8))
+    wait_for(daemon, log, at(8).text)
+    assert daemon.poll() is None
 
 
 def jvm_of(pid: int) -> int:
@@ -147,10 +186,11 @@ def jvm_of(pid: int) -> int:
     raise AssertionError("no JVM was found")
 
 
-def reload(directory: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "frazil.cli.main", "reload", "daemon.yaml"]
+def frazil(directory: Path, command: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """A command beside the daemon."""
+    call = [sys.executable, "-m", "frazil.cli.main", command, "daemon.yaml", *options]
     environment = {**os.environ, "FRAZIL_HOME": str(directory / "home")}
-    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(call, cwd=directory, env=environment, capture_output=True, text=True, check=False)
 
 
 def wait_for_line(process: subprocess.Popen[str], log: Path, text: str) -> None:

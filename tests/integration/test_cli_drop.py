@@ -60,3 +60,13 @@ def test_own_tables_are_not_dropped_and_listed_ones_only_by_force(lab: Lab) -> N
     assert "own tables" in own.stderr
     assert lab.cli("drop", f"{lab.namespace}.t", "--yes", "--force").exit_code == 0
     assert not lab.spark.catalog.tableExists(lab.sql_name("t"))
+
+
+def test_the_files_of_the_last_table_of_a_pipeline_go_too(lab: Lab) -> None:
+    """No table is left to maintain, and its queue is worked off all the same."""
+    folder = lab.warehouse / lab.namespace / "t"
+    assert list(folder.rglob("*.parquet"))
+    assert lab.cli("drop", f"{lab.namespace}.t", "--yes", "--force").exit_code == 0
+    for _ in range(2):
+        assert lab.cli("maintain", "--set", "maintenance.queue.grace=0s").exit_code == 0
+    assert not [path for path in folder.rglob("*") if path.is_file()]

@@ -13,16 +13,16 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from servers.mongod import Mongod
 
+from frazil.app.pipeline import Pipeline
 from frazil.clock import SystemClock
-from frazil.config.model import PipelineConfig
-from frazil.daemon import resyncing
-from frazil.daemon.api import Pipeline
+from frazil.config.pipeline_config import PipelineConfig
 from frazil.errors import ConfigError, FrazilError
+from frazil.ingest.loop import resync_loop as resyncing
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """What no part of the pipeline expects."""
 
 
@@ -79,8 +79,8 @@ def world(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> World:
-    monkeypatch.setattr("frazil.daemon.mongo.cache_home", lambda: tmp_path / "home")
-    monkeypatch.setattr("frazil.daemon.presence.cache_home", lambda: tmp_path / "home")
+    monkeypatch.setattr("frazil.app.mongodb_source.cache_home", lambda: tmp_path / "home")
+    monkeypatch.setattr("frazil.app.pidfile.cache_home", lambda: tmp_path / "home")
     world = World(spark, warehouse, namespace, mongodb.uri, database)
     for name in ("orders", "people"):
         database[name].insert_many([{"_id": n, "name": f"{name} {n}"} for n in range(30)])

@@ -13,16 +13,16 @@ import pytest
 from feed_builders import Lab, at, table, upsert
 from pyspark.sql import SparkSession
 
+from frazil.app.assemble import assemble
+from frazil.app.pipeline import Pipeline
 from frazil.clock import SystemClock
 from frazil.config.load import load_config
-from frazil.daemon.api import Pipeline
-from frazil.daemon.assemble import assemble
-from frazil.daemon.results import Progress, TableProgress
-from frazil.daemon.supervisor import Supervisor
 from frazil.errors import BadInput, TableChanged
+from frazil.ingest.loop.supervisor import Supervisor
 from frazil.model.commit import CommitAnswer, CommitPlan, Unknown
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.names import TableName
+from frazil.model.results import RunProgress, TableProgress
 from frazil.model.state import TableState
 from frazil.observability.metrics import Metrics
 
@@ -45,15 +45,15 @@ def lab(spark: SparkSession, warehouse: Path, namespace: str, tmp_path: Path) ->
 class MoodyLake:
     """Passes on everything but commits to one table, which it treats as told."""
 
-    def __init__(self, lake: Any, table: str, treat: Callable[[Callable[[], CommitAnswer]], CommitAnswer]) -> None:
-        self._lake, self._table, self._treat = lake, table, treat
+    def __init__(self, committer: Any, table: str, treat: Callable[[Callable[[], CommitAnswer]], CommitAnswer]) -> None:
+        self._committer, self._table, self._treat = committer, table, treat
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._lake, name)
+        return getattr(self._committer, name)
 
     def commit(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
         def commit() -> CommitAnswer:
-            answer: CommitAnswer = self._lake.commit(table, head, plan)
+            answer: CommitAnswer = self._committer.commit(table, head, plan)
             return answer
 
         return self._treat(commit) if table.name == self._table else commit()
@@ -62,12 +62,12 @@ class MoodyLake:
 class Daemon:
     """A supervisor at work in a thread."""
 
-    def __init__(self, lab: Lab, lake: Callable[[Any], Any] = lambda lake: lake) -> None:
+    def __init__(self, lab: Lab, committer: Callable[[Any], Any] = lambda committer: committer) -> None:
         clock = SystemClock()
         self.lab, self.stop = lab, Event()
         self.acknowledged: list[str] = []
         parts = assemble(load_config(lab.config), clock, Metrics(clock), lab.spark).parts
-        self.supervisor = Supervisor(replace(parts, lake=lake(parts.lake)), lambda run: None, self.stop)
+        self.supervisor = Supervisor(replace(parts, committer=committer(parts.committer)), lambda run: None, self.stop)
         self.failure: BaseException | None = None
         self._thread = Thread(target=self._run, daemon=True)
 
@@ -136,6 +136,40 @@ def first_snapshot(lab: Lab) -> int:
     return int(found.snapshot_id)
 
 
+def test_a_column_dropped_under_a_running_daemon_stops_the_table_until_a_person_decides(lab: Lab) -> None:
+    """Epochs that go on with the dropped field would lose its values, and adding it again those of all older rows."""
+    name = lab.sql_name("bad")
+    with Daemon(lab) as daemon:
+        daemon.wait(lambda: daemon.resolved("bad") == at(2).text)
+        lab.spark.sql(f"ALTER TABLE {name} DROP COLUMN b")
+        more(lab, 3)
+        daemon.wait(lambda: daemon.state("bad") is TableState.STOPPED and daemon.resolved("good") == at(4).text)
+        trouble = daemon.supervisor.tables[f"{lab.namespace}.bad"].trouble
+        assert isinstance(trouble, TableChanged)
+        assert "somebody dropped the column 'b'" in str(trouble)
+    assert lab.resolved("bad") == [at(2).text]
+
+    with pytest.raises(TableChanged, match="somebody dropped the column 'b'"):
+        lab.run()
+    assert lab.rows("bad") == [{"a": 1}], "a restart changes nothing"
+
+    lab.spark.sql(f"ALTER TABLE {name} ADD COLUMN b string")
+    lab.run()
+    assert lab.rows("bad") == [{"a": 1, "b": None}, {"a": 3, "b": "more"}]
+    assert lab.resolved("bad") == [at(2).text, at(4).text]
+
+
+def test_a_column_dropped_and_added_again_under_a_running_daemon_loses_nothing_new(lab: Lab) -> None:
+    name = lab.sql_name("bad")
+    with Daemon(lab) as daemon:
+        daemon.wait(lambda: daemon.resolved("bad") == at(2).text)
+        lab.spark.sql(f"ALTER TABLE {name} DROP COLUMN b")
+        lab.spark.sql(f"ALTER TABLE {name} ADD COLUMN b string")
+        more(lab, 3)
+        daemon.wait(lambda: daemon.resolved("bad") == at(4).text)
+    assert lab.rows("bad") == [{"a": 1, "b": None}, {"a": 3, "b": "more"}]
+
+
 def test_with_once_the_others_are_finished_before_the_error_is_raised(lab: Lab) -> None:
     lab.tables[1] = table("bad", columns={"a": "INT8", "b": "INT8"})
     lab.feed.data(at(3), [upsert([7], at(3), a=7, b="y")], topic="good")
@@ -166,7 +200,7 @@ def test_a_table_whose_catalog_does_not_answer_backs_off_and_joins_the_others_ag
     def treat(commit: Callable[[], CommitAnswer]) -> CommitAnswer:
         return Unknown("no answer") if away.is_set() else commit()
 
-    with Daemon(lab, lambda lake: MoodyLake(lake, "bad", treat)) as daemon:
+    with Daemon(lab, lambda committer: MoodyLake(committer, "bad", treat)) as daemon:
         more(lab, 4)
         daemon.wait(lambda: daemon.state("bad") is TableState.BACKOFF)
         more(lab, 6)
@@ -190,7 +224,7 @@ def test_a_table_whose_commits_are_slow_is_read_apart(lab: Lab) -> None:
         gate.wait(PATIENCE)
         return commit()
 
-    with Daemon(lab, lambda lake: MoodyLake(lake, "bad", treat)) as daemon:
+    with Daemon(lab, lambda committer: MoodyLake(committer, "bad", treat)) as daemon:
         for moment in range(4, 24, 2):
             more(lab, moment)
             daemon.wait(lambda: daemon.resolved("good") == at(moment + 1).text)  # noqa: B023
@@ -223,9 +257,9 @@ def test_a_table_that_stopped_long_ago_no_longer_holds_the_source(lab: Lab) -> N
 
 
 @contextmanager
-def running(lab: Lab) -> Iterator[tuple[Pipeline, Event, list[Progress]]]:
+def running(lab: Lab) -> Iterator[tuple[Pipeline, Event, list[RunProgress]]]:
     """A pipeline as `frazil run` runs it, with its configuration file."""
-    stop, reload, seen, failed = Event(), Event(), list[Progress](), list[BaseException]()
+    stop, reload, seen, failed = Event(), Event(), list[RunProgress](), list[BaseException]()
     lab.config  # noqa: B018  written before it is read
     with Pipeline.from_file(lab.root / "pipeline.yaml", spark=lab.spark) as pipeline:
 
@@ -243,7 +277,7 @@ def running(lab: Lab) -> Iterator[tuple[Pipeline, Event, list[Progress]]]:
         assert not failed, failed
 
 
-def until(seen: list[Progress], holds: Callable[[dict[str, TableProgress]], bool]) -> None:
+def until(seen: list[RunProgress], holds: Callable[[dict[str, TableProgress]], bool]) -> None:
     clock = SystemClock()
     end = clock.monotonic() + PATIENCE
     while not (seen and holds({one.name.partition(".")[2]: one for one in seen[-1].tables})):
@@ -280,6 +314,19 @@ def test_a_configuration_that_does_not_load_changes_nothing(lab: Lab, caplog: py
         until(seen, lambda _: "the new configuration is not taken" in caplog.text)
 
 
+def test_a_configuration_whose_catalog_cannot_be_opened_changes_nothing(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(lab) as (_, reload, seen):
+        until(seen, lambda tables: tables["good"].resolved == at(2).text)
+        lab.settings["catalog"] = {"type": "builtin", "warehouse": str(lab.root / "pipeline.yaml" / "no")}
+        lab.config  # noqa: B018
+        reload.set()
+        until(seen, lambda _: "the new configuration is not taken" in caplog.text)
+        more(lab, 4)
+        until(seen, lambda tables: tables["good"].resolved == tables["bad"].resolved == at(5).text)
+
+
 def test_a_stop_does_not_wait_for_ever_for_what_hangs(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     lab.settings["shutdown"] = "200ms"
     lab.run()
@@ -290,7 +337,7 @@ def test_a_stop_does_not_wait_for_ever_for_what_hangs(lab: Lab, caplog: pytest.L
         gate.wait(PATIENCE)
         return commit()
 
-    with Daemon(lab, lambda lake: MoodyLake(lake, "bad", treat)) as daemon:
+    with Daemon(lab, lambda committer: MoodyLake(committer, "bad", treat)) as daemon:
         more(lab, 4)
         daemon.wait(hangs.is_set)
     assert daemon.failure is None

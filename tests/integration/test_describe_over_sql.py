@@ -9,7 +9,7 @@ import pytest
 from servers.postgres import postgres_server
 
 from frazil.errors import ConfigError, SourceUnavailable
-from frazil.sources.cockroachdb.describe import SqlDescriber
+from frazil.sources.cockroachdb.schema.describe_sql import SqlDescriber
 
 pytestmark = pytest.mark.servers
 

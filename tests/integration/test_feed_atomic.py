@@ -104,17 +104,17 @@ def test_what_landed_in_part_is_made_whole_by_the_next_run(lab: Lab) -> None:
     lab.run()
     trade(lab, 3, "y")
     with lab.open() as pipeline:
-        lake = pipeline.assembled.lake
-        whole = lake.commit_many
+        committer = pipeline.assembled.committer
+        whole = committer.commit_many
 
         def dies(commits: Any) -> Any:
-            lake.commit(*commits[0])
+            committer.commit(*commits[0])
             raise SystemExit("the process dies, and the server had done one table")
 
-        lake.commit_many = dies  # type: ignore[method-assign]
+        committer.commit_many = dies  # type: ignore[method-assign]
         with pytest.raises(BaseException, match="the process dies"):
             pipeline.run(once=True)
-        lake.commit_many = whole  # type: ignore[method-assign]
+        committer.commit_many = whole  # type: ignore[method-assign]
         told = pipeline.consistent()
     assert told.resolved == at(2).text, "one table is ahead; all of them agree at the epoch before"
     assert sorted(len(lab.resolved(name)) for name in TABLES) == [1, 1, 2]
@@ -130,16 +130,16 @@ def test_a_server_that_says_yes_and_loses_a_table_is_not_believed(lab: Lab) -> N
     lab.run()
     trade(lab, 3, "y")
     with lab.open() as pipeline:
-        lake = pipeline.assembled.lake
-        whole, lied = lake.commit_many, []
+        committer = pipeline.assembled.committer
+        whole, lied = committer.commit_many, []
 
         def lies(commits: Any) -> Any:
             if lied:
                 return whole(commits)
             lied.append(commits[-1][0].name)
-            return [*(lake.commit(*commit) for commit in commits[:-1]), Accepted(1)]
+            return [*(committer.commit(*commit) for commit in commits[:-1]), Accepted(1)]
 
-        lake.commit_many = lies  # type: ignore[method-assign]
+        committer.commit_many = lies  # type: ignore[method-assign]
         pipeline.run(once=True)
         newest = pipeline.consistent_epochs()[0]
     (loser,) = lied

@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 from feed_builders import Lab, at, column_types, delete, table, upsert
 from pyspark.sql import SparkSession
 
-from frazil.daemon import windows
+from frazil.ingest.write import window_writer as windows
 from frazil.model.position import LOGICAL_MAX, Hlc
+from frazil.model.results import RunProgress
 
 pytestmark = pytest.mark.spark
 
@@ -116,6 +118,48 @@ def test_a_file_of_a_dead_session_behind_the_frontier_is_ignored(lab: Lab) -> No
     lab.feed.resolved(at(20))
     lab.run()
     assert lab.rows() == ab((1, "new"), (2, "x"))
+
+
+@pytest.mark.parametrize("stops", [True, False])
+@pytest.mark.parametrize("snapshot", ["every-resolved", "latest"])
+def test_a_table_that_is_added_with_a_scan_is_read_whole(lab: Lab, snapshot: str, stops: bool) -> None:
+    """ALTER CHANGEFEED ADD u WITH initial_scan: until the first flush all files have the name of the high-water, and
+    sort before its resolved file, which was consumed (cockroach#84102)."""
+    lab.settings = {"snapshot": snapshot}
+    lab.tables = [table("t"), table("u")]
+    lab.feed.data(at(1), [row(1, at(1)), row(2, at(1))])
+    lab.feed.data(at(10), [row(3, at(10))])
+    lab.feed.resolved(at(10))
+
+    def alter() -> None:
+        lab.feed.data(at(10), [row(7, at(10)), row(8, at(10))], topic="u", session="b" * 16)
+        lab.feed.data(at(10), [row(1, at(12), "new"), delete([2], at(13)), row(4, at(25))], session="b" * 16, number=1)
+        lab.feed.data(at(14), [row(9, at(15))], topic="u", session="b" * 16, number=2)
+        lab.feed.resolved(at(20))
+
+    if stops:
+        lab.run()
+        alter()
+        lab.run()
+    else:
+        stop, altered = Event(), False
+
+        def listen(progress: RunProgress) -> None:
+            nonlocal altered
+            resolved = progress.resolved
+            if not altered and resolved == at(10).text:
+                alter()
+                altered = True
+            elif resolved == at(20).text:
+                stop.set()
+
+        with lab.open() as pipeline:
+            pipeline.run(on_progress=listen, stop=stop)
+    assert lab.rows("u") == ab((7, "x"), (8, "x"), (9, "x"))
+    assert lab.rows() == ab((1, "new"), (3, "x"))
+    lab.feed.resolved(at(30))
+    lab.run()
+    assert lab.rows() == ab((1, "new"), (3, "x"), (4, "x"))
 
 
 def test_deleted_rows_are_gone_and_an_unknown_key_is_no_error(lab: Lab) -> None:

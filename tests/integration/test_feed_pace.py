@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Event
@@ -13,11 +13,12 @@ import pytest
 from feed_builders import Lab, at, delete, stop_when, table, upsert
 from pyspark.sql import SparkSession
 
+from frazil.app.pipeline import Pipeline
 from frazil.clock import SystemClock
-from frazil.daemon.api import Pipeline
-from frazil.daemon.results import Progress
 from frazil.errors import SourceLost
-from frazil.sources.cockroachdb.listing import FeedListing
+from frazil.model.results import RunProgress
+from frazil.sources.cockroachdb.feed.file_names import stem_of
+from frazil.sources.cockroachdb.feed.listing import Counters, DirectoryLister, FeedListing
 
 pytestmark = pytest.mark.spark
 
@@ -39,11 +40,11 @@ class MovableClock(SystemClock):
         return super().now() + self.ahead
 
 
-def step_by_step(pipeline: Pipeline, steps: list[tuple[Callable[[Progress], bool], Callable[[], Any]]]) -> None:
+def step_by_step(pipeline: Pipeline, steps: list[tuple[Callable[[RunProgress], bool], Callable[[], Any]]]) -> None:
     """Runs as a daemon: as soon as the first condition holds its action is done, then the next; then it stops."""
     stop, left = Event(), list(steps)
 
-    def listen(progress: Progress) -> None:
+    def listen(progress: RunProgress) -> None:
         while left and left[0][0](progress):
             left.pop(0)[1]()
         if not left:
@@ -53,11 +54,11 @@ def step_by_step(pipeline: Pipeline, steps: list[tuple[Callable[[Progress], bool
     assert not left, "it stopped before all conditions held"
 
 
-def has(name: str, epochs: int) -> Callable[[Progress], bool]:
+def has(name: str, epochs: int) -> Callable[[RunProgress], bool]:
     return lambda progress: any(t.name.endswith(f".{name}") and t.epochs >= epochs for t in progress.tables)
 
 
-def is_at(second: int) -> Callable[[Progress], bool]:
+def is_at(second: int) -> Callable[[RunProgress], bool]:
     return lambda progress: progress.resolved == at(second).text
 
 
@@ -235,7 +236,21 @@ def listing_of(pipeline: Pipeline) -> FeedListing:
     return listing
 
 
-def test_a_second_run_lists_only_what_lies_behind_the_frontier(lab: Lab) -> None:
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Where each listing starts."""
+    found: list[str] = []
+    listed = DirectoryLister.names_after
+
+    def noting(lister: DirectoryLister, start: str, counters: Counters) -> Iterator[tuple[str, int]]:
+        found.append(start)
+        return listed(lister, start, counters)
+
+    monkeypatch.setattr(DirectoryLister, "names_after", noting)
+    return found
+
+
+def test_a_second_run_lists_only_what_lies_behind_the_frontier(lab: Lab, starts: list[str]) -> None:
     """The ledgers tell which tables of the feed are meant: nothing behind the frontier is looked at again."""
     for second in range(0, 100, 10):
         lab.feed.data(at(second + 1), [row(second, second + 1)])
@@ -245,14 +260,15 @@ def test_a_second_run_lists_only_what_lies_behind_the_frontier(lab: Lab) -> None
     lab.feed.data(at(101), [row(7, 101)])
     lab.feed.resolved(at(105))
     with lab.open() as pipeline:
+        starts.clear()
         pipeline.run(once=True)
         counters = listing_of(pipeline).counters
-        assert min(counters.starts) == frontier
-        assert counters.names <= 2 * 2, "two new files, listed and listed again"
+        assert min(starts) == stem_of(frontier)
+        assert counters.names <= 2 + 3, "two new files, listed and listed again with what has the frontier's stem"
     assert [found["a"] for found in lab.rows()] == [0, 7, *range(10, 100, 10)]
 
 
-def test_a_pattern_needs_one_look_at_the_whole_feed(lab: Lab) -> None:
+def test_a_pattern_needs_one_look_at_the_whole_feed(lab: Lab, starts: list[str]) -> None:
     lab.tables = [{"source": "*", "target": f"{lab.namespace}.{{table}}", "key": ["a"]}]
     for second in range(0, 30, 10):
         lab.feed.data(at(second + 1), [row(second, second + 1)])
@@ -262,10 +278,11 @@ def test_a_pattern_needs_one_look_at_the_whole_feed(lab: Lab) -> None:
     lab.feed.data(at(101), [row(7, 101)])
     lab.feed.resolved(at(105))
     with lab.open() as pipeline:
+        starts.clear()
         pipeline.run(once=True)
-        first, *later = listing_of(pipeline).counters.starts
+    first, *later = starts
     assert first == ""
-    assert min(later) == frontier
+    assert min(later) == stem_of(frontier)
     assert [found["a"] for found in lab.rows()] == [0, 7, 10, 20]
 
 
@@ -287,7 +304,7 @@ def test_a_feed_made_anew_with_full_names_goes_on(lab: Lab) -> None:
     lab.feed.resolved(at(2))
     lab.run()
     (lab.feed.root / old).unlink()
-    lab.feed.data(at(3), [row(2, 3)], topic="shop.public.t", session="b" * 16)
+    lab.feed.data(at(2).next(), [row(2, 3)], topic="shop.public.t", session="b" * 16)
     lab.feed.resolved(at(4))
     lab.run()
     assert [found["a"] for found in lab.rows()] == [1, 2]

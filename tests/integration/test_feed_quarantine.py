@@ -14,17 +14,17 @@ from click.testing import CliRunner, Result
 from feed_builders import Lab, at, delete, table, upsert
 from pyspark.sql import SparkSession
 
+from frazil.app.assemble import assemble
+from frazil.app.pipeline import Pipeline
 from frazil.cli.main import cli
 from frazil.cli.seam import Session
 from frazil.clock import SystemClock
 from frazil.config.load import load_config
-from frazil.daemon.api import Pipeline
-from frazil.daemon.assemble import assemble
-from frazil.daemon.replay import Replay
-from frazil.daemon.results import Progress
-from frazil.daemon.supervisor import Supervisor
 from frazil.errors import BadInput, DoesNotFit
+from frazil.ingest.loop.supervisor import Supervisor
+from frazil.ingest.quarantine.replay import Replay
 from frazil.model.commit import CommitAnswer
+from frazil.model.results import RunProgress
 from frazil.observability.metrics import Metrics
 
 pytestmark = pytest.mark.spark
@@ -123,6 +123,9 @@ def test_a_bad_row_is_put_away_captures_its_key_and_is_replayed_in_source_order(
     assert (null["column"], null["payload"]) == ("a", null_key)
     too_much = next(line for line in as_json if line["key"] == "[2]")
     assert too_much["column"] == "n"
+    assert (too_much["file"], too_much["line"]) == (torn["file"], 2), "a bad value has its place, too"
+    waiting = next(line for line in as_json if line["captured"])
+    assert (waiting["file"] != torn["file"], waiting["line"]) == (True, 1)
     assert str(TOO_MUCH) in too_much["payload"]
 
     again = replayed(lab)
@@ -147,17 +150,17 @@ def test_a_bad_row_is_put_away_captures_its_key_and_is_replayed_in_source_order(
 class Dies:
     """A lake that ends the process instead of the commit after the Nth."""
 
-    def __init__(self, lake: Any, number: int) -> None:
-        self._lake, self._left = lake, number
+    def __init__(self, committer: Any, number: int) -> None:
+        self._committer, self._left = committer, number
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._lake, name)
+        return getattr(self._committer, name)
 
     def commit(self, *arguments: Any) -> CommitAnswer:
-        return self._once(self._lake.commit, *arguments)
+        return self._once(self._committer.commit, *arguments)
 
     def repair(self, *arguments: Any) -> CommitAnswer:
-        return self._once(self._lake.repair, *arguments)
+        return self._once(self._committer.repair, *arguments)
 
     def _once(self, act: Callable[..., CommitAnswer], *arguments: Any) -> CommitAnswer:
         if self._left == 0:
@@ -170,7 +173,7 @@ def run_until_dead(lab: Lab, commits: int) -> None:
     clock = SystemClock()
     parts = assemble(load_config(lab.config), clock, Metrics(clock), lab.spark).parts
     with pytest.raises(KeyboardInterrupt):
-        Supervisor(replace(parts, lake=Dies(parts.lake, commits)), lambda run: None, Event()).run(once=True)
+        Supervisor(replace(parts, committer=Dies(parts.committer, commits)), lambda run: None, Event()).run(once=True)
 
 
 def test_after_a_crash_between_quarantine_and_mirror_nothing_is_lost_or_doubled(lab: Lab) -> None:
@@ -229,7 +232,7 @@ def test_a_replay_that_died_halfway_is_ended_by_the_next_one(lab: Lab, commits: 
     clock = SystemClock()
     opened = assemble(load_config(lab.config), clock, Metrics(clock), lab.spark)
     with pytest.raises(KeyboardInterrupt):
-        Replay(opened.parts, opened.quarantined, Dies(opened.lake, commits), "t").run()
+        Replay(opened.parts, opened.quarantined, Dies(opened.committer, commits), "t").run()
     epoch(lab, 10, row(2, 11, 5), row(3, 11, 3))
     lab.run()
     assert put_away(lab) == [("[2]", 1, False), ("[2]", 2, True), ("[2]", 11, True)]
@@ -286,7 +289,7 @@ def test_a_rewind_names_the_replays_that_were_rolled_back(lab: Lab) -> None:
 
     told = rewound_to(first.snapshot_id)
     assert "replayed" in told
-    query = told.splitlines()[-1].replace(f"{lab.namespace}.t__quarantine", lab.sql_name("t__quarantine"))
+    query = told.splitlines()[-1]
     assert [row["_key"] for row in lab.spark.sql(query).collect()] == ["[2]"]
     lab.run()
     assert mirror(lab) == {1: 30}
@@ -299,7 +302,7 @@ def run_through(lab: Lab, *steps: tuple[int, Callable[[], Any]]) -> None:
     """A running pipeline: each step is taken when the mirror is published up to its second; the last one ends it."""
     stop, left = Event(), list(steps)
 
-    def listen(progress: Progress) -> None:
+    def listen(progress: RunProgress) -> None:
         published = {line.resolved for line in progress.tables if line.name.endswith(".t") and line.epochs}
         if left and at(left[0][0]).text in published:
             left.pop(0)[1]()

@@ -15,9 +15,9 @@ import pytest
 from feed_builders import Feed, Lab, at, delete, read_rows, table, upsert
 from pyspark.sql import SparkSession
 
-from frazil.daemon import windows
-from frazil.daemon.results import Progress
+from frazil.ingest.write import window_writer as windows
 from frazil.model.position import Hlc
+from frazil.model.results import RunProgress
 
 pytestmark = pytest.mark.spark
 
@@ -77,7 +77,7 @@ def follow(lab: Lab, windows: Iterator[int], feed: RandomFeed) -> None:
     """One daemon for all windows: the next is written when the one before is done."""
     stop = Event()
 
-    def listen(progress: Progress) -> None:
+    def listen(progress: RunProgress) -> None:
         done = feed.resolved[-1].text
         if not progress.tables or progress.resolved == done or all(t.resolved == done for t in progress.tables):
             number = next(windows, None)

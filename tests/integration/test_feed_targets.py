@@ -12,15 +12,17 @@ import pytest
 from feed_builders import Lab, at, delete, table, upsert
 from pyspark.sql import SparkSession
 
+from frazil.app.assemble import assemble
 from frazil.clock import SystemClock
 from frazil.config.load import load_config
-from frazil.daemon.assemble import assemble
-from frazil.daemon.parts import Parts
-from frazil.daemon.supervisor import Supervisor
 from frazil.errors import ConfigError
+from frazil.ingest.loop.components import Components
+from frazil.ingest.loop.supervisor import Supervisor
 from frazil.model.commit import CommitAnswer, CommitPlan
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.names import TableName
+from frazil.model.results import TableAction
+from frazil.model.state import TableState
 from frazil.observability.metrics import Metrics
 
 pytestmark = pytest.mark.spark
@@ -85,26 +87,28 @@ def _status(lab: Lab) -> list[dict[str, Any]]:
 class DyingLake:
     """Dies after, or instead of, the Nth commit."""
 
-    def __init__(self, lake: Any, number: int) -> None:
-        self._lake, self._left = lake, number
+    def __init__(self, committer: Any, number: int) -> None:
+        self._committer, self._left = committer, number
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._lake, name)
+        return getattr(self._committer, name)
 
     def commit(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
         if self._left == 0:
             raise KeyboardInterrupt
         self._left -= 1
-        answer: CommitAnswer = self._lake.commit(table, head, plan)
+        answer: CommitAnswer = self._committer.commit(table, head, plan)
         return answer
 
 
 def run_until_dead(lab: Lab, commits: int) -> None:
     """A pipeline that ends for good after so many commits."""
     clock = SystemClock()
-    parts: Parts = assemble(load_config(lab.config), clock, Metrics(clock), lab.spark).parts
+    parts: Components = assemble(load_config(lab.config), clock, Metrics(clock), lab.spark).parts
     with pytest.raises(KeyboardInterrupt):
-        Supervisor(replace(parts, lake=DyingLake(parts.lake, commits)), lambda run: None, Event()).run(once=True)
+        Supervisor(replace(parts, committer=DyingLake(parts.committer, commits)), lambda run: None, Event()).run(
+            once=True
+        )
 
 
 @pytest.mark.parametrize("commits", [1, 2, 3])
@@ -175,3 +179,27 @@ def test_a_table_without_a_key_becomes_a_changelog_of_all_its_messages(make_lab:
         (1, "same", "upsert"),
         (2, "late", "upsert"),
     ]
+
+
+def test_an_odd_source_table_is_refused_by_run_check_and_status_and_the_hint_takes_it_in(
+    make_lab: Callable[..., Lab],
+) -> None:
+    """Two schemas have a table u; one table's name has a space."""
+    lab = make_lab(table("s.*.*"))
+    for topic in ("s.public.t", "s.public.order items", "s.a.u", "s.b.u"):
+        lab.feed.data(at(1), [upsert([1], at(1), a=1, b="x")], topic=topic)
+    lab.feed.resolved(at(5))
+    with pytest.raises(ConfigError) as refused:
+        lab.run()
+    assert mirror(lab) == [(1, "x")]
+    with lab.open() as pipeline:
+        states = {line.table: line.state for line in pipeline.status()}
+        checked = {one.source: one for one in pipeline.check().tables}
+    stopped = ["s.a.u", "s.b.u", "s.public.order items"]
+    assert sorted(name for name, state in states.items() if state is TableState.STOPPED) == stopped
+    assert sorted(name for name, one in checked.items() if one.action is TableAction.REFUSED) == stopped
+    assert refused.value.facts["table"] in stopped
+    lab.tables.append(table("s.public.order items", target=f"{lab.namespace}.order_items"))
+    lab.tables.append(table("s.a.u", target=f"{lab.namespace}.u_of_a"))
+    lab.run()
+    assert [row["b"] for name in ("order_items", "u", "u_of_a") for row in lab.rows(name)] == ["x"] * 3

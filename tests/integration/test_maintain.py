@@ -14,13 +14,13 @@ from feed_builders import Lab, at, delete, table, upsert
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
-from frazil.daemon.due import REWRITE
-from frazil.daemon.maintaining import Maintenance
-from frazil.daemon.results import MaintenanceStep
-from frazil.lake.deletions import IcebergDeletionQueue
-from frazil.maintenance.convert import ConvertSettings
-from frazil.model.deletions import Deletion
-from frazil.model.names import TableName
+from frazil.iceberg.system.deletion_queue import IcebergDeletionQueue
+from frazil.iceberg.system.queue_rows import QueuedDeletion
+from frazil.maintenance.convert.planner import ConvertSettings
+from frazil.maintenance.runner import Maintenance
+from frazil.maintenance.triggers import REWRITE
+from frazil.model.ids import TableName
+from frazil.model.results import MaintenanceStep
 
 pytestmark = pytest.mark.spark
 
@@ -107,7 +107,7 @@ def test_a_dry_run_counts_the_queued_files_that_a_run_would_delete(lab: Lab) -> 
         elsewhere = TableName((lab.namespace,), "elsewhere")
         for name, path in ((table, "t"), (elsewhere, "u"), (elsewhere, "v")):
             path = f"{lab.warehouse}/nothing/{path}.parquet"
-            queue.enqueue([Deletion(path=path, table=name, table_uuid=str(uuid4()), orphaned_at=old)])
+            queue.enqueue([QueuedDeletion(path=path, table=name, table_uuid=str(uuid4()), orphaned_at=old)])
         maintenance = Maintenance(pipeline.config, places, pipeline.spark, pipeline.clock)
         (planned,) = maintenance.run([table], dry=True, actions=("delete",))
     assert planned.counts == {"files": 1}
@@ -139,7 +139,7 @@ def test_beside_a_stream_little_is_left_alone_and_at_rest_nothing_is(lab: Lab) -
 
 def test_a_conversion_goes_on_until_no_delete_waits(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """At rest; beside a stream the next run takes the next ones."""
-    monkeypatch.setattr("frazil.daemon.maintaining.ConvertSettings", partial(ConvertSettings, max_keys=1))
+    monkeypatch.setattr("frazil.maintenance.runner.ConvertSettings", partial(ConvertSettings, max_keys=1))
     (beside,) = [step for step in rewrites(lab, finish=False) if step.action == "convert"]
     assert beside.counts["waiting"] > 0
     assert counted_equality(lab) > 0

@@ -17,9 +17,9 @@ import pytest
 from feed_builders import Lab, at, delete, make_old, read_rows, table, upsert
 from pyspark.sql import SparkSession
 
-from frazil.daemon.due import EVERYTHING
-from frazil.daemon.maintaining import DELETE, Maintenance
-from frazil.model.names import TableName
+from frazil.maintenance.runner import DELETE, Maintenance
+from frazil.maintenance.triggers import EVERYTHING
+from frazil.model.ids import TableName
 
 pytestmark = pytest.mark.spark
 

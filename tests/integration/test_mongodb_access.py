@@ -14,7 +14,7 @@ from servers.mongod import Mongod, mongod_server
 
 from frazil.errors import ConfigError, SourceUnavailable
 from frazil.model.position import ClusterTime
-from frazil.sources.mongodb.ids import id_text
+from frazil.sources.mongodb.decode.document_ids import id_text
 
 pytestmark = [pytest.mark.servers]
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.servers]
 
 @pytest.fixture(autouse=True)
 def _spool_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.daemon.mongo.cache_home", lambda: tmp_path / "home")
+    monkeypatch.setattr("frazil.app.mongodb_source.cache_home", lambda: tmp_path / "home")
 
 
 def logged(spark: SparkSession, table: str) -> list[tuple[str, Any, Any]]:

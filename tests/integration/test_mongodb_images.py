@@ -7,7 +7,6 @@ import threading
 from typing import Any
 
 import bson
-import numpy as np
 import pytest
 from bson import MaxKey, ObjectId
 from mongo_sources import MakeSource, walk, walk_on
@@ -16,11 +15,11 @@ from servers.mongod import Mongod
 
 from frazil.errors import ConfigError
 from frazil.model.change import Op, SplitReport
-from frazil.model.epoch import Frontier, Window
-from frazil.model.ports import Cut
+from frazil.model.frontier import Frontier, Window
 from frazil.model.position import ClusterTime
-from frazil.sources.mongodb.ids import id_text
-from frazil.sources.mongodb.mapping import MappedField
+from frazil.sources.cutting_reader import cut_of
+from frazil.sources.mongodb.decode.document_ids import id_text
+from frazil.sources.mongodb.schema.mapping import MappedField
 
 pytestmark = [pytest.mark.servers]
 
@@ -197,8 +196,8 @@ def test_fields_that_an_explicit_mapping_leaves_out_are_counted_and_told_once(
     source.open({name: None})
     positions = source.poll()
     splits = source.splits(Window(positions), {name: None}, {name: 0})
-    reader = source.reader({name: 0}, {}, lambda major, minor, cut: np.zeros(len(major), np.int32))
-    told = [row for split in splits for row in list(reader.read(split, Cut(None, ())))[-1].to_pylist()]
+    reader, cut = source.reader({name: 0}, {}), cut_of(Window(positions), None)
+    told = [row for split in splits for row in list(reader.read(split, cut))[-1].to_pylist()]
     reports = [
         SplitReport(0, row["key"], 5, 0, None, json.loads(row["payload"])["left_out"])
         for row in told

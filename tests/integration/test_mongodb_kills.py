@@ -20,7 +20,7 @@ from servers.mongod import Mongod
 
 from frazil.clock import SystemClock
 from frazil.config.load import load_config
-from frazil.lake.cache import cache_home
+from frazil.paths import cache_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 

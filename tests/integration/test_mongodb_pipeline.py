@@ -19,22 +19,22 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from servers.mongod import Mongod
 
-from frazil.daemon.api import Pipeline
+from frazil.app.pipeline import Pipeline
 from frazil.errors import BadInput, ConfigError, DoesNotFit
 from frazil.model.position import ClusterTime
-from frazil.sources.mongodb import ranges
+from frazil.sources.mongodb.load import ranges
 from frazil.sources.mongodb.source import MongoDatabase
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """What no part of the pipeline expects."""
 
 
 @pytest.fixture(autouse=True)
 def _spool_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.daemon.mongo.cache_home", lambda: tmp_path / "home")
+    monkeypatch.setattr("frazil.app.mongodb_source.cache_home", lambda: tmp_path / "home")
 
 
 class Stage:
@@ -112,6 +112,27 @@ def test_ids_of_all_types_live_in_one_table(stage: Stage) -> None:
             expected[mixed_key(value)] = n + 100
     stage.once(config)
     assert {key: row["n"] for key, row in stage.table().items()} == expected
+
+
+@pytest.mark.parametrize("mapping", [{}, {"mode": "explicit", "fields": [{"source": "_id", "type": "string"}]}])
+def test_strings_that_look_like_other_types_are_joined_by_what_they_are(stage: Stage, mapping: dict[str, Any]) -> None:
+    ids = [str(ObjectId()), "true", "null", '{"a": 1}', "[1]", '"quoted"', "plain"]
+    orders = stage.database["orders"]
+    orders.insert_many([{"_id": value} for value in ids])
+    config = stage.config({"source": "orders", **({"mapping": mapping} if mapping else {})})
+    stage.once(config)
+    assert set(stage.table()) == set(ids)
+
+    orders.update_many({}, {"$set": {"n": 1}})
+    orders.delete_one({"_id": "true"})
+    orders.insert_one({"_id": "false"})
+    stage.once(config)
+    assert set(stage.table()) == {*ids, "false"} - {"true"}
+
+    orders.insert_one({"_id": ObjectId(ids[0])})
+    with pytest.raises(DoesNotFit, match=ids[0]):
+        stage.once(config)
+    assert set(stage.table()) == {*ids, "false"} - {"true"}
 
 
 def test_deep_documents_and_every_type_come_through_load_and_stream_alike(stage: Stage) -> None:

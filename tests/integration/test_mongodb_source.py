@@ -17,14 +17,15 @@ from pymongo.errors import OperationFailure
 from servers.mongod import Mongod
 
 from frazil.model.change import Op, SplitReport
-from frazil.model.epoch import Frontier, Window
+from frazil.model.frontier import Frontier, LoadProgress, Window
 from frazil.model.ports import Split
 from frazil.model.position import ClusterTime
-from frazil.model.progress import LoadProgress
-from frazil.sources.mongodb import finding, ranges, watching
-from frazil.sources.mongodb.ids import id_text
-from frazil.sources.mongodb.looking import look_at
+from frazil.sources.mongodb.decode.document_ids import id_text
+from frazil.sources.mongodb.load import ranges
+from frazil.sources.mongodb.load import scan as finding
+from frazil.sources.mongodb.schema.profile import look_at
 from frazil.sources.mongodb.source import MongoDatabase
+from frazil.sources.mongodb.stream import stream_reader as watching
 
 pytestmark = [pytest.mark.servers]
 
@@ -115,6 +116,28 @@ def test_the_load_shows_the_collection_as_it_was_and_the_stream_tells_the_rest(
     later = [row for _, rows in walk_on(source, mongodb.uri, name, first, wanted=3) for row in rows]
     told = [(row["key"], row["op"]) for row in later]
     assert told == [(id_text(1), Op.UPSERT), (id_text(2), Op.DELETE), (id_text(20), Op.UPSERT)]
+
+
+def test_a_source_has_caught_up_when_the_stream_has_told_what_had_happened_when_it_was_opened(
+    mongodb: Mongod, database: Documents, make: MakeSource
+) -> None:
+    """Not because nothing was offered yet: whoever drains it would leave without the changes in between."""
+    orders, name = database["orders"], f"{database.name}.orders"
+    orders.insert_one({"_id": 1})
+    first = make(mongodb.uri, name)
+    first.open({name: None})
+    (*_, (position, _)) = walk(first, mongodb.uri, name)
+    frontier = Frontier(position, first.notes(name, position, ()))
+    orders.insert_many([{"_id": n} for n in range(2, 50)])
+    second = make(mongodb.uri, name)
+    second.open({name: frontier})
+    assert not second.is_caught_up, "nobody has looked yet"
+    told: list[Any] = []
+    while (positions := second.poll()) or not second.is_caught_up:
+        for position in positions:
+            told += changes(mongodb.uri, second.splits(Window((position,)), {name: frontier}, {name: 0}))
+            frontier = Frontier(position)
+    assert [row["key"] for row in told] == [id_text(n) for n in range(2, 50)]
 
 
 def test_a_range_is_read_as_it_is_now_where_the_past_cannot_be_read_any_more(

@@ -18,17 +18,17 @@ from partition_builders import Publisher, options, planned, shape, without_metri
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
+from frazil.data.partition_values import json_values
 from frazil.errors import ConfigError
-from frazil.lake.catalogs import Catalog, CatalogSettings
-from frazil.lake.tables import LoadedTable
-from frazil.model import columns as c
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings
+from frazil.iceberg.tables.tables import LoadedTable
+from frazil.model import schema as c
 from frazil.model.arrow import value_type
-from frazil.model.columns import Decimal, Field, Primitive, StructOf, Type
-from frazil.model.files import FileClosed, Kind
-from frazil.model.names import TableName
-from frazil.model.partitions import Transform, result_type, takes
+from frazil.model.files import FileClosed, FileKind
+from frazil.model.ids import TableName
+from frazil.model.partition import Transform, result_type, takes
+from frazil.model.schema import Decimal, Field, Primitive, StructOf, Type
 from frazil.model.write import DeleteMode, SortField
-from frazil.workers.partition_values import json_values
 
 pytestmark = pytest.mark.spark
 
@@ -89,7 +89,7 @@ def read(spark: SparkSession, table: LoadedTable, where: str = "true", columns: 
 
 
 def data(files: Sequence[FileClosed]) -> list[FileClosed]:
-    return [file for file in files if file.kind is Kind.DATA]
+    return [file for file in files if file.kind is FileKind.DATA]
 
 
 def spelled(transform: str, column: str) -> str:
@@ -291,7 +291,8 @@ def test_a_table_that_identifies_its_rows_otherwise_is_refused(
     spark: SparkSession, namespace: str, shop: Publisher
 ) -> None:
     name = TableName((namespace,), "t")
-    shop.tables.ensure(name, shape(ORDERS), options())
+    made = shop.tables.ensure(name, shape(ORDERS), options())
+    shop.publish(made, [order(1, "r1")], mode=DeleteMode.VECTORS)
     with pytest.raises(ConfigError, match=r"identifies its rows by id, but the key is region"):
         shop.tables.ensure(name, shape(ORDERS, key=("region",)), options())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,7 +15,9 @@ from feed_builders import Feed, at, delete, upsert
 
 from frazil.cli.main import cli
 from frazil.config.load import load_config, parse_config
-from frazil.config.model import PipelineConfig
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.iceberg.jvm.jars import ICEBERG, SQLITE, fetch
+from frazil.iceberg.jvm.java import find_java, launcher_home
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -93,6 +96,47 @@ def write_feed(root: Path) -> None:
     feed.resolved(at(2))
     feed.data(at(3), [order(1, 3, 23.3), delete([USER.format(2)], at(3))], topic="orders")
     feed.resolved(at(4))
+
+
+def stream_as_printed(page: Path, directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The page's example of a streaming query, in a session that has Iceberg's runtime jar and nothing else."""
+    (block,) = [body for body in blocks(page, "python") if "writeStream" in body]
+    directory.mkdir(exist_ok=True)
+    (directory / "block.py").write_text(block)
+    script = Path(__file__).with_name("readme_stream.py")
+    iceberg = fetch(ICEBERG.coordinate, ICEBERG.sha256)
+    java = {
+        "JAVA_HOME": str(launcher_home(find_java())),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    return subprocess.run(
+        [sys.executable, str(script), "block.py", str(iceberg)],
+        cwd=directory,
+        env={**os.environ, **java, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", [README, ROOT / "docs" / "upsert_stream.md"], ids=lambda page: page.name)
+def test_a_streaming_query_runs_as_printed_in_a_session_of_the_readers_own(page: Path, tmp_path: Path) -> None:
+    done = stream_as_printed(page, tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == [{"id": 1, "name": "new"}]
+
+
+@pytest.mark.spark
+def test_a_session_that_cannot_get_a_jar_is_told_which_one_and_how(tmp_path: Path) -> None:
+    nowhere = {"FRAZIL_HOME": str(tmp_path / "empty"), "FRAZIL_MAVEN_REPOSITORY": (tmp_path / "no").as_uri()}
+    done = stream_as_printed(README, tmp_path / "work", **nowhere)
+    assert done.returncode != 0
+    assert f"the running Spark session does not have {SQLITE.coordinate}" in done.stderr
+    assert f"spark.jars.packages={ICEBERG.coordinate},{SQLITE.coordinate}" in done.stderr
+    assert "bundle" not in done.stderr
 
 
 @pytest.mark.spark

@@ -18,8 +18,8 @@ from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 from servers.seaweedfs import SeaweedFS
 
-from frazil.storage.places import parse_place
-from frazil.storage.stores import store_for
+from frazil.storage.client import store_for
+from frazil.storage.url import parse_place
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 NAME = "weed_pipeline"

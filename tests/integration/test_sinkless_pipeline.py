@@ -11,19 +11,21 @@ import pytest
 from pyspark.sql import SparkSession
 from servers.pgwire import Drop, Fail, Gate, RecordedServer, Row, Step, resolved
 
-from frazil.config.model import PipelineConfig
-from frazil.daemon.api import Pipeline
-from frazil.daemon.results import Progress
+from frazil.app.pipeline import Pipeline
+from frazil.config.pipeline_config import PipelineConfig
 from frazil.errors import SourceLost
 from frazil.model.position import Hlc
+from frazil.model.results import RunProgress
+from frazil.model.state import TableState
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 TABLE = "shop.public.orders"
+BESIDE = "shop.public.notes"
 
 
 @pytest.fixture(autouse=True)
 def _spool_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.daemon.assemble.cache_home", lambda: tmp_path / "home")
+    monkeypatch.setattr("frazil.app.assemble.cache_home", lambda: tmp_path / "home")
 
 
 def at(second: int) -> Hlc:
@@ -36,7 +38,18 @@ def change(key: int, when: int, name: str | None) -> Row:
     return Row(TABLE, f"[{key}]".encode(), value.encode())
 
 
-def config_of(server: RecordedServer, warehouse: Path, namespace: str) -> PipelineConfig:
+BAD = Row(BESIDE, b"[7]", b'{"after": {"id": 7, "note": 1}, "key": [7], "updated": "yesterday"}')
+
+
+def config_of(
+    server: RecordedServer, warehouse: Path, namespace: str, *, both: bool = False, source: str = TABLE
+) -> PipelineConfig:
+    beside = {
+        "source": BESIDE,
+        "target": f"{namespace}.notes",
+        "key": ["id"],
+        "columns": {"id": "INT8", "note": "INT8"},
+    }
     return PipelineConfig.model_validate(
         {
             "pipeline": "sinkless",
@@ -44,11 +57,12 @@ def config_of(server: RecordedServer, warehouse: Path, namespace: str) -> Pipeli
             "catalog": {"type": "builtin", "warehouse": str(warehouse)},
             "tables": [
                 {
-                    "source": TABLE,
+                    "source": source,
                     "target": f"{namespace}.orders",
                     "key": ["id"],
                     "columns": {"id": "INT8", "name": "STRING"},
-                }
+                },
+                *([beside] if both else []),
             ],
         }
     )
@@ -57,7 +71,7 @@ def config_of(server: RecordedServer, warehouse: Path, namespace: str) -> Pipeli
 def run_until(pipeline: Pipeline, position: Hlc) -> None:
     stop = threading.Event()
 
-    def watch(progress: Progress) -> None:
+    def watch(progress: RunProgress) -> None:
         if progress.resolved is not None and Hlc.parse(progress.resolved) >= position:
             stop.set()
 
@@ -94,6 +108,27 @@ def test_a_sinkless_feed_is_published_and_resumed_from_the_frontier(
         assert f"cursor = '{at(4).text}'" in server.statements[-1].replace("cursor=", "cursor = ")
     assert rows(spark, namespace) == {2: "b2", 3: "c"}
     assert [epoch.resolved for epoch in epochs] == [at(7).text, at(4).text, at(1).text]
+
+
+def test_a_table_that_is_named_without_its_database_is_the_one_that_the_feed_tells_of(
+    spark: SparkSession, warehouse: Path, namespace: str
+) -> None:
+    rest = threading.Event()
+
+    def feed(statement: str) -> Iterable[Step]:
+        if "cursor" not in statement:
+            yield from (change(1, 0, "a"), resolved(at(1).text))
+        else:
+            yield from (change(3, 6, "c"), resolved(at(7).text))
+        yield Gate(rest)
+
+    with RecordedServer(feed) as server:
+        config = config_of(server, warehouse, namespace, source="orders")
+        for position in (at(1), at(7)):
+            with Pipeline(config, spark=spark) as pipeline:
+                run_until(pipeline, position)
+        rest.set()
+    assert rows(spark, namespace) == {1: "a", 3: "c"}
 
 
 def test_a_broken_connection_is_taken_up_again(spark: SparkSession, warehouse: Path, namespace: str) -> None:
@@ -134,3 +169,56 @@ def test_a_cursor_that_fell_out_of_the_gc_window_says_what_to_do(
     assert "GC" in str(lost.value) or "gc" in str(lost.value)
     assert lost.value.hint
     assert rows(spark, namespace) == {1: "a"}, "the table stays at its last epoch"
+
+
+def test_a_bad_row_stops_its_table_and_asks_the_cluster_for_few_feeds(
+    spark: SparkSession, warehouse: Path, namespace: str
+) -> None:
+    """One feed of both tables, then one of each; the table that is stopped is not asked for again."""
+    rest, more, stop = threading.Event(), threading.Event(), threading.Event()
+
+    def feed(statement: str) -> Iterable[Step]:
+        has_orders, has_notes = '"orders"' in statement, '"notes"' in statement
+        first = [change(1, 0, "a")] if has_orders and "cursor" not in statement else []
+        bad = [BAD] if has_notes else []
+        yield from (*first, *bad, resolved(at(1).text))
+        if not has_notes:
+            yield Gate(more)
+            yield from (change(2, 8, "b"), resolved(at(9).text))
+        yield Gate(rest)
+
+    states: dict[str, TableState] = {}
+
+    def watch(progress: RunProgress) -> None:
+        states.update({table.name: table.state for table in progress.tables})
+        if states.get(f"{namespace}.notes") is TableState.STOPPED:
+            more.set()
+        done = {table.name: table.resolved for table in progress.tables}
+        if done.get(f"{namespace}.orders") == at(9).text or len(server.statements) > 60:
+            stop.set()
+
+    with RecordedServer(feed, now=at(1).text) as server:
+        with Pipeline(config_of(server, warehouse, namespace, both=True), spark=spark) as pipeline:
+            pipeline.run(stop=stop, on_progress=watch)
+        rest.set()
+        feeds = [statement for statement in server.statements if statement.startswith("CREATE CHANGEFEED")]
+    assert states[f"{namespace}.notes"] is TableState.STOPPED
+    assert rows(spark, namespace) == {1: "a", 2: "b"}
+    assert len(feeds) <= 4, feeds
+
+
+def test_a_run_that_only_drains_publishes_what_the_cluster_has_by_then(
+    spark: SparkSession, warehouse: Path, namespace: str
+) -> None:
+    rest = threading.Event()
+
+    def feed(statement: str) -> Iterable[Step]:
+        threading.Event().wait(0.3)  # a server takes its time, and an empty look says nothing
+        yield from (change(1, 0, "a"), resolved(at(1).text), change(2, 3, "b"), resolved(at(4).text), Gate(rest))
+
+    with RecordedServer(feed, now=at(4).text) as server:
+        with Pipeline(config_of(server, warehouse, namespace), spark=spark) as pipeline:
+            summary = pipeline.run(once=True)
+        rest.set()
+    assert rows(spark, namespace) == {1: "a", 2: "b"}
+    assert summary.epochs == 2

@@ -14,11 +14,11 @@ import pytest
 from servers.pgwire import Drop, End, Fail, Feed, Gate, RecordedServer, Row, Step, resolved
 
 from frazil.errors import BadInput, ConfigError, SourceLost, SourceUnavailable, StorageUnavailable
-from frazil.model.epoch import Frontier
+from frazil.model.frontier import Frontier
 from frazil.model.position import Hlc
-from frazil.sources.cockroachdb.listing import DirectoryLister, FeedListing
-from frazil.sources.cockroachdb.relay import Relay
-from frazil.sources.cockroachdb.sql import FeedOptions, Start, start_of
+from frazil.sources.cockroachdb.feed.listing import DirectoryLister, FeedListing
+from frazil.sources.cockroachdb.sinkless.relay import Relay
+from frazil.sources.cockroachdb.sinkless.sql import FeedOptions, FeedStart, start_of
 
 pytestmark = pytest.mark.servers
 
@@ -39,7 +39,7 @@ def steps(*played: Step) -> Feed:
     return lambda statement: played
 
 
-def a_relay(server: RecordedServer, spool: Path, start: Start | None = None, **more: Any) -> Relay:
+def a_relay(server: RecordedServer, spool: Path, start: FeedStart | None = None, **more: Any) -> Relay:
     url = more.pop("url", None) or server.url()
     return Relay(url, [ORDERS], spool, session=f"{next(_sessions):016x}", start=start, **more)
 
@@ -107,7 +107,7 @@ def test_rows_and_promises_become_files(tmp_path: Path, text_only: bool) -> None
 
 def test_the_cloud_storage_listing_settles_a_spool_like_any_feed(tmp_path: Path) -> None:
     feed = steps(row(1, at(6)), row(2, at(9)), resolved(at(7).text), row(3, at(10)), resolved(at(12).text))
-    with RecordedServer(feed) as server, a_relay(server, tmp_path, Start(at(5), scan=False)) as relay:
+    with RecordedServer(feed) as server, a_relay(server, tmp_path, FeedStart(at(5), scan=False)) as relay:
         until_resolved(relay, at(12))
         listing = FeedListing(DirectoryLister(relay.feed))
         listing.begin("")
@@ -133,11 +133,12 @@ def test_a_promise_is_on_disk_while_the_feed_goes_on(tmp_path: Path) -> None:
 def test_the_statement_resumes_at_the_cursor_and_asks_for_what_files_need(tmp_path: Path) -> None:
     with (
         RecordedServer(steps(resolved(at(9).text))) as server,
-        a_relay(server, tmp_path, Start(at(5), scan=False), options=FeedOptions(diff=True)) as relay,
+        a_relay(server, tmp_path, FeedStart(at(5), scan=False), options=FeedOptions(diff=True)) as relay,
     ):
         until_resolved(relay, at(9))
-        timeout, statement = server.statements
+        timeout, time, statement = server.statements
     assert timeout == "SET statement_timeout = 0"
+    assert time == "SELECT cluster_logical_timestamp()::STRING"
     assert statement == (
         'CREATE CHANGEFEED FOR TABLE "shop"."public"."orders" WITH updated, resolved = \'1s\', '
         "min_checkpoint_frequency = '1s', key_in_value, full_table_name, diff, "
@@ -239,7 +240,7 @@ def test_a_cursor_behind_garbage_collection_is_a_lost_source_with_the_way_out(tm
     )
     with (
         RecordedServer(steps(refusal)) as server,
-        a_relay(server, tmp_path, Start(at(5), scan=False)) as relay,
+        a_relay(server, tmp_path, FeedStart(at(5), scan=False)) as relay,
         pytest.raises(SourceLost) as lost,
     ):
         failure_of(relay)
@@ -321,6 +322,34 @@ def test_an_older_relay_whose_spool_was_taken_over_stops(tmp_path: Path) -> None
                 failure_of(zombie)
             assert "share a spool" in refused.value.hint
             until_resolved(newer, at(1))
+
+
+def test_all_is_told_when_a_promise_covers_the_clusters_time_at_the_start(tmp_path: Path) -> None:
+    """Neither silence nor an older promise says that there is nothing more."""
+    gate = threading.Event()
+    feed = steps(resolved(at(6).text), Gate(gate), row(1, at(7)), resolved(at(8).text))
+    with (
+        RecordedServer(feed, now=at(7, 3).text) as server,
+        a_relay(server, tmp_path, FeedStart(at(5), scan=False)) as relay,
+    ):
+        assert not relay.has_told_all(at(5))
+        until_resolved(relay, at(6))
+        assert not relay.has_told_all(at(6))
+        assert not relay.has_told_all(at(7, 2))
+        gate.set()
+        until_resolved(relay, at(8))
+        assert relay.has_told_all(at(8))
+
+
+@pytest.mark.parametrize(
+    "start", [FeedStart(), FeedStart(at(5), scan=False), FeedStart(at(5))], ids=["scan", "cursor", "both"]
+)
+def test_where_the_cluster_does_not_tell_its_time_the_next_promise_covers_it(tmp_path: Path, start: FeedStart) -> None:
+    with RecordedServer(steps(resolved(at(6).text))) as server, a_relay(server, tmp_path, start) as relay:
+        until_resolved(relay, at(6))
+        assert not relay.has_told_all(None)
+        assert not relay.has_told_all(start.cursor)
+        assert relay.has_told_all(at(6))
 
 
 def test_published_files_are_forgotten_while_the_feed_goes_on(tmp_path: Path) -> None:

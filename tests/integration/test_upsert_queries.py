@@ -14,17 +14,17 @@ from pyspark.sql import DataFrame, SparkSession
 from upsert_builders import ALREADY, PUBLISHED, Change, Feed, World
 
 import frazil
-from frazil.daemon.upsert import Upserts
-from frazil.lake.commits import IcebergLake
-from frazil.lake.tables import Tables
-from frazil.model.names import JobId, TableName
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.tables.tables import Tables
+from frazil.ingest.upsert_stream.api import Upserts
+from frazil.model.ids import JobId, TableName
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def world(spark: SparkSession, warehouse: Path, namespace: str, lake: IcebergLake, tables: Tables) -> World:
-    return World(spark, warehouse, TableName((namespace,), "orders"), lake, tables)
+def world(spark: SparkSession, warehouse: Path, namespace: str, committer: IcebergCommitter, tables: Tables) -> World:
+    return World(spark, warehouse, TableName((namespace,), "orders"), committer, tables)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_stream_of_updates_and_deletes_becomes_the_state_of_its_source(world: 
     query = feed.run(publish)
     assert world.batches() == ["batch:0", "batch:1", "batch:2", "batch:3"]
     assert world.rows() == as_rows(states[-1])
-    entries = world.lake.head(world.table).entries(JobId("stream"))
+    entries = world.committer.head(world.table).entries(JobId("stream"))
     assert {entry.incarnation for entry in entries} == {query}
     for entry, state in zip(reversed(entries), states, strict=True):
         found = world.spark.sql(f"SELECT id, version, name FROM {world.name} VERSION AS OF {entry.snapshot_id}")

@@ -12,20 +12,20 @@ from upsert_builders import ALREADY, COLUMNS, NOTHING, PUBLISHED, Change, World
 
 import frazil
 from frazil.clock import SystemClock
-from frazil.daemon.upsert import Upserts
 from frazil.errors import BadInput, ConfigError, Fenced, SourceLost, TableChanged
-from frazil.lake.commits import IcebergLake
-from frazil.lake.tables import Tables
-from frazil.model.columns import LONG, STRING, Column, TableShape
-from frazil.model.names import JobId, TableName
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.tables.tables import Tables
+from frazil.ingest.upsert_stream.api import Upserts
+from frazil.model.ids import JobId, TableName
+from frazil.model.schema import LONG, STRING, Column, SourceSchema
 from frazil.model.write import DeleteMode, TableOptions
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def world(spark: SparkSession, warehouse: Path, namespace: str, lake: IcebergLake, tables: Tables) -> World:
-    return World(spark, warehouse, TableName((namespace,), "orders"), lake, tables)
+def world(spark: SparkSession, warehouse: Path, namespace: str, committer: IcebergCommitter, tables: Tables) -> World:
+    return World(spark, warehouse, TableName((namespace,), "orders"), committer, tables)
 
 
 def test_a_batch_delivered_twice_is_published_once_and_not_even_read(world: World) -> None:
@@ -81,6 +81,26 @@ def test_two_rows_of_a_key_without_an_order_are_refused(world: World) -> None:
     assert world.publish(0, [(1, 1, "a", "c"), (2, 1, "c", "c")], order_by=()).result is PUBLISHED
     assert not world.publish(1, [(1, 1, None, "d")], order_by=()).rows
     assert world.rows() == [(2, 1, "c")]
+
+
+def test_rows_of_a_key_with_the_same_order_are_refused_and_never_chosen_from(world: World) -> None:
+    """However Spark's tasks happen to hand them over, and whichever came first."""
+    tied = [(1, 1, name, "u") for name in "abcdefgh"]
+    for attempt in range(6):
+        rows = world.frame([*tied[attempt:], *tied[:attempt], (2, 1, "x", "u")]).repartition(8)
+        with pytest.raises(BadInput, match="id=1 have the same order, version=1, and differ in name") as caught:
+            world.publish(0, rows)
+        assert "order_by" in caught.value.hint
+    again = [
+        (1, 1, "a", "c"),
+        (1, 1, "a", "u"),
+        (1, 1, None, "d"),
+        (2, 1, "b", "c"),
+        (2, 1, "c", "c"),
+        (2, 2, "d", "u"),
+    ]
+    assert world.publish(0, again).rows == 2
+    assert world.rows() == [(1, 1, "a"), (2, 2, "d")]
 
 
 def test_a_null_key_is_an_error_that_leaves_the_table_as_it_was(world: World) -> None:
@@ -147,7 +167,7 @@ def test_a_batch_without_rows_publishes_nothing_and_the_next_one_follows(world: 
     assert world.publish(2, []).snapshot_id is None
     world.publish(7, [(1, 2, "b", "u")])
     assert world.batches() == ["batch:1", "batch:7"]
-    assert [e.lower for e in world.lake.head(world.table).entries(JobId("stream"))][-1] is None
+    assert [e.lower for e in world.committer.head(world.table).entries(JobId("stream"))][-1] is None
 
 
 def test_deletes_alone_of_an_empty_table_publish_nothing(world: World) -> None:
@@ -170,7 +190,7 @@ def test_a_second_process_fences_the_first(world: World) -> None:
 def test_a_process_takes_its_fence_once(world: World) -> None:
     for number in range(3):
         world.publish(number, [(1, number, "a", "c")])
-    entries = world.lake.head(world.table).entries(JobId("stream"))
+    entries = world.committer.head(world.table).entries(JobId("stream"))
     assert len({entry.fence for entry in entries}) == 1
 
 
@@ -180,7 +200,7 @@ def test_a_table_that_is_made_again_under_a_running_query_is_an_error(world: Wor
     world.tables.drop(world.table)
     with pytest.raises(TableChanged, match="was dropped while"):
         world.publish(1, [(1, 2, "b", "u")])
-    shape = TableShape((Column("id", LONG, "", ""), Column("name", STRING, "", "")), ("id",), "")
+    shape = SourceSchema((Column("id", LONG, "", ""), Column("name", STRING, "", "")), ("id",), "")
     world.tables.create(world.table, shape, TableOptions(mode=DeleteMode.EQUALITY))
     with pytest.raises(TableChanged, match="created again"):
         world.publish(1, [(1, 2, "b", "u")])
@@ -245,7 +265,7 @@ def test_rows_that_somebody_adds_to_the_empty_table_meanwhile_are_replaced_by_ke
 
 
 def test_an_op_column_that_the_target_has_is_stored(world: World) -> None:
-    shape = TableShape((Column("id", LONG, "", ""), Column("op", STRING, "", "")), ("id",), "")
+    shape = SourceSchema((Column("id", LONG, "", ""), Column("op", STRING, "", "")), ("id",), "")
     world.tables.create(world.table, shape, TableOptions(mode=DeleteMode.EQUALITY))
     world.publish(0, [(1, 1, "a", "c"), (2, 1, "b", "r")])
     world.publish(1, [(2, 2, None, "d")])
@@ -267,7 +287,7 @@ def test_a_large_batch_is_written_by_several_tasks_into_one_snapshot(world: Worl
     )
     outcome = world.publish(0, batch)
     assert outcome.rows == 200_000
-    (entry,) = world.lake.head(world.table).entries(JobId("stream"))
+    (entry,) = world.committer.head(world.table).entries(JobId("stream"))
     assert entry.data_files == 2
     assert world.rows("count(*), count(DISTINCT id), min(version), max(CAST(name AS INT))") == [
         (200_000, 200_000, 1, 399_999)

@@ -11,14 +11,14 @@ import pytest
 from servers.chromium import NoChromium, Tab, chromium_tab
 
 from frazil.clock import SystemClock
-from frazil.daemon.results import Progress, TableProgress
 from frazil.errors import ConfigError
-from frazil.model.progress import LoadProgress
+from frazil.model.frontier import LoadProgress
+from frazil.model.results import RunProgress, TableProgress
 from frazil.model.state import TableState
-from frazil.observability.health import Health
-from frazil.observability.history import History
-from frazil.observability.http import DaemonServer
 from frazil.observability.metrics import Metrics
+from frazil.serve.http.health import Health
+from frazil.serve.http.server import DaemonServer
+from frazil.serve.http.timeseries import Timeseries
 
 pytestmark = pytest.mark.servers
 
@@ -47,7 +47,8 @@ class Daemon:
     def __init__(self) -> None:
         self.tables: tuple[TableProgress, ...] = (table(),)
         self.health = Health(True, True)
-        self.history = History()
+        self.history = Timeseries()
+        self.resolved = "17.0"
         self.asked: list[str] = []
         self._server: DaemonServer | None = None
 
@@ -57,7 +58,9 @@ class Daemon:
             port,
             token,
             metrics=Metrics(SystemClock()),
-            progress=lambda: Progress(self.tables, "17.0", "shop", datetime.now(UTC) - timedelta(hours=2, seconds=5)),
+            progress=lambda: RunProgress(
+                self.tables, self.resolved, "shop", datetime.now(UTC) - timedelta(hours=2, seconds=5)
+            ),
             health=lambda: self.health,
             history=self.history,
             actions=self,
@@ -72,7 +75,7 @@ class Daemon:
         """What was seen every five seconds until now."""
         now = datetime.now(UTC)
         for number, tables in enumerate(past):
-            self.history.record(now - timedelta(seconds=5 * (len(past) - number)), Progress(tables))
+            self.history.record(now - timedelta(seconds=5 * (len(past) - number)), RunProgress(tables))
 
     def reload(self) -> str:
         self.asked.append("reload")
@@ -394,3 +397,43 @@ def test_it_is_dark_where_the_reader_wants_it_dark(tab: Tab, daemon: Daemon) -> 
         tab.dark(dark)
         grounds.append(tab.run("getComputedStyle(document.body).backgroundColor"))
     assert grounds == ["rgb(14, 20, 26)", "rgb(246, 248, 250)"]
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+@pytest.mark.parametrize("lag", [0.4, 95.0, 1_000.0, 90_000.0, 2_000_000.0])
+def test_no_label_of_an_axis_is_cut_off_or_lies_on_another(tab: Tab, daemon: Daemon, lag: float, width: int) -> None:
+    tab.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+    daemon.tables = (table(lag_seconds=lag, rows=10**9, data_files=123_456, snapshots=9_999_999),)
+    past = [
+        (table(lag_seconds=lag * n / 10, rows=n * 10**8, data_files=123_456, snapshots=9_999_999),) for n in range(10)
+    ]
+    daemon.remember(*past)
+    opened(tab, daemon)
+    tab.wait_for("document.querySelectorAll('[data-plot=lag] svg .curve').length > 0")
+    outside = tab.run("""[...document.querySelectorAll('svg.plot')].flatMap(plot => {
+        const frame = plot.getBoundingClientRect();
+        return [...plot.querySelectorAll('text')].filter(text => {
+            const box = text.getBoundingClientRect();
+            return box.left < frame.left - 0.5 || box.right > frame.right + 0.5;
+        }).map(text => text.textContent);
+    })""")
+    assert outside == []
+    overlapping = tab.run("""[...document.querySelectorAll('svg.plot')].flatMap(plot => {
+        const boxes = [...plot.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()]);
+        return boxes.flatMap(([name, one], at) => boxes.slice(at + 1)
+            .filter(([_, other]) => one.left < other.right && other.left < one.right
+                && one.top + 2 < other.bottom && other.top + 2 < one.bottom)
+            .map(([other]) => name + ' on ' + other));
+    })""")
+    tab.call("Emulation.clearDeviceMetricsOverride")
+    assert overlapping == []
+
+
+def test_positions_are_shown_as_the_time_they_were_and_exactly(tab: Tab, daemon: Daemon) -> None:
+    position = "1795178105353123456.0000000001"
+    daemon.tables = (table(resolved=position),)
+    daemon.resolved = position
+    opened(tab, daemon)
+    assert text_of(tab, "#resolved") == f"2026-11-20 12:35:05.353 Z\n{position}"
+    assert f"resolved at 2026-11-20 12:35:05.353 Z ({position})" in text_of(tab, "#detail-facts")
+    assert tab.errors == []

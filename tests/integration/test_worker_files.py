@@ -17,20 +17,20 @@ import pytest
 from pyspark import SparkFiles, cloudpickle
 from pyspark.sql import SparkSession
 
-from frazil.errors import BadInput, CatalogRefused, DoesNotFit, SourceUnavailable
-from frazil.model import columns as c
-from frazil.model.arrow import TRAVEL
-from frazil.model.change import REPORT_EPOCH, TRAVEL_COLUMNS, Op
-from frazil.model.columns import LONG, STRING, Field, Schema
-from frazil.model.files import FileClosed, Kind, Message, Resolved
-from frazil.model.names import TableName
+from frazil.errors import BadInput, CatalogRefused, DoesNotFit, SourceUnavailable, Unexplained
+from frazil.ingest.shuffle import blocks
+from frazil.ingest.write import write_job as worker_job
+from frazil.ingest.write.row_versions import ColumnChanges
+from frazil.ingest.write.write_job import run_columns_job
+from frazil.model import schema as c
+from frazil.model.arrow import CHANGE_SCHEMA
+from frazil.model.change import CHANGE_COLUMNS, REPORT_EPOCH, Op
+from frazil.model.files import FileClosed, FileKind, Message, Resolved
+from frazil.model.ids import TableName
 from frazil.model.ports import Cut, Split
 from frazil.model.position import BatchNumber, Hlc, Position
+from frazil.model.schema import LONG, STRING, Field, Schema
 from frazil.model.write import DeleteMode, EpochTarget, TableTask, WriteJob
-from frazil.workers import job as worker_job
-from frazil.workers import parcels
-from frazil.workers.job import run_columns_job
-from frazil.workers.task import ColumnChanges
 
 pytestmark = pytest.mark.spark
 
@@ -67,7 +67,9 @@ class ListReader:
             rows.append((split.table, epoch, f"[{key}]", 0, at, 0, int(op), payload, None))
         found = json.dumps({"rows": len(rows), "dropped": 0}).encode()
         rows.append((split.table, REPORT_EPOCH, split.name, 0, newest, 0, int(Op.REPORT), found, None))
-        yield pa.RecordBatch.from_pylist([dict(zip(TRAVEL_COLUMNS, row, strict=True)) for row in rows], schema=TRAVEL)
+        yield pa.RecordBatch.from_pylist(
+            [dict(zip(CHANGE_COLUMNS, row, strict=False)) for row in rows], schema=CHANGE_SCHEMA
+        )
 
 
 @dataclass(frozen=True)
@@ -131,11 +133,11 @@ def run(spark: SparkSession, given: WriteJob, splits: list[Split], *, road: str 
         )
 
 
-def files(messages: Sequence[Message], kind: Kind) -> list[FileClosed]:
+def files(messages: Sequence[Message], kind: FileKind) -> list[FileClosed]:
     return [m for m in messages if isinstance(m, FileClosed) and m.kind is kind]
 
 
-def contents(messages: Sequence[Message], kind: Kind) -> list[tuple[Any, ...]]:
+def contents(messages: Sequence[Message], kind: FileKind) -> list[tuple[Any, ...]]:
     return sorted(
         (file.table.name, file.epoch, *row.values())
         for file in files(messages, kind)
@@ -169,8 +171,8 @@ def test_every_road_writes_the_net_change_of_every_key(spark: SparkSession, tmp_
     splits = mixed_splits()
     messages, reports = run(spark, job(tmp_path, tables=2), splits, road=road)
     rows, keys = model(splits)
-    assert contents(messages, Kind.DATA) == rows
-    assert contents(messages, Kind.EQUALITY_DELETE) == keys
+    assert contents(messages, FileKind.DATA) == rows
+    assert contents(messages, FileKind.EQUALITY_DELETE) == keys
     assert sorted(report.split for report in reports) == sorted(given.name for given in splits)
     assert {report.newest for report in reports if report.split == "t0-s0"} == {Hlc(16)}
 
@@ -179,12 +181,12 @@ def test_every_road_writes_the_net_change_of_every_key(spark: SparkSession, tmp_
 def test_tables_that_travel_in_many_groups_are_written_alike(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, road: str
 ) -> None:
-    monkeypatch.setattr(parcels, "GROUP_BYTES", 1_000)
+    monkeypatch.setattr(blocks, "GROUP_BYTES", 1_000)
     splits = mixed_splits()
     messages, reports = run(spark, job(tmp_path, tables=2), splits, road=road)
     rows, keys = model(splits)
-    assert contents(messages, Kind.DATA) == rows
-    assert contents(messages, Kind.EQUALITY_DELETE) == keys
+    assert contents(messages, FileKind.DATA) == rows
+    assert contents(messages, FileKind.EQUALITY_DELETE) == keys
     assert sorted(report.split for report in reports) == sorted(given.name for given in splits)
 
 
@@ -197,7 +199,7 @@ def test_every_shard_resolves_every_epoch_after_its_files(spark: SparkSession, t
     assert sorted(found) == [(shard, epoch, shards) for shard in range(shards) for epoch in (R1, R2)]
     by_worker = {w: [type(m) for m in messages if m.worker == w] for w in range(shards)}
     assert all(kinds[-2:] == [Resolved, Resolved] for kinds in by_worker.values())
-    assert [f.records for f in files(messages, Kind.DATA)] == [1]
+    assert [f.records for f in files(messages, FileKind.DATA)] == [1]
 
 
 def test_without_splits_all_shards_resolve(spark: SparkSession, tmp_path: Path) -> None:
@@ -262,7 +264,7 @@ READERS = {"written": ListReader(), "refused": ListReader("t0-s3"), "silent": Li
 
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
-def test_what_readers_stowed_is_gone_when_the_job_is_over(
+def test_what_readers_wrote_is_gone_when_the_job_is_over(
     spark: SparkSession, tmp_path: Path, reader: ListReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
@@ -272,8 +274,8 @@ def test_what_readers_stowed_is_gone_when_the_job_is_over(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_an_error_of_somebody_else_stays_what_spark_makes_of_it(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="JSONDecodeError"):
+def test_an_error_of_somebody_else_comes_home_as_what_nobody_explains(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Unexplained, match=r"^a Spark job failed: json.decoder.JSONDecodeError: Expecting value"):
         run(spark, job(tmp_path), [Split(0, "s", "no json", 1)])
 
 
@@ -287,8 +289,8 @@ def test_a_dataframe_of_changes_folds_like_a_feed(spark: SparkSession, tmp_path:
         spark, rows, ColumnChanges(order=("seq",), op="op", delete_values=("d",)), given, (BatchNumber(7),)
     )
     expected = {k: "v5" for k in range(50) if (k + 5) % 4} | {100: "kept", 101: "kept"}
-    assert {row[2]: row[3] for row in contents(messages, Kind.DATA)} == expected
-    assert [row[2] for row in contents(messages, Kind.EQUALITY_DELETE)] == [*range(50), 100, 101]
+    assert {row[2]: row[3] for row in contents(messages, FileKind.DATA)} == expected
+    assert [row[2] for row in contents(messages, FileKind.EQUALITY_DELETE)] == [*range(50), 100, 101]
     assert sorted(m.worker for m in messages if isinstance(m, Resolved)) == [0, 1, 2]
 
 
@@ -303,7 +305,7 @@ def commit(spark: SparkSession, table: str, messages: Sequence[Message]) -> None
             entry = iceberg.ContentFileParser.fromJson(
                 mapper.readTree(json.dumps(message.manifest_json())), loaded.specs()
             )
-            add = delta.addRows if message.kind is Kind.DATA else delta.addDeletes
+            add = delta.addRows if message.kind is FileKind.DATA else delta.addDeletes
             add(entry)
     delta.commit()
 

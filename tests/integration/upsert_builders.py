@@ -14,11 +14,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from frazil.daemon.upsert import BatchOutcome, BatchResult, Upserts
-from frazil.daemon.upsert_request import UpsertOptions
-from frazil.lake.commits import IcebergLake
-from frazil.lake.tables import Tables
-from frazil.model.names import JobId, TableName
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.tables.tables import Tables
+from frazil.ingest.upsert_stream.api import BatchOutcome, BatchResult, Upserts
+from frazil.ingest.upsert_stream.request import UpsertOptions
+from frazil.model.ids import JobId, TableName
 
 COLUMNS = "id long, version int, name string, op string"
 PUBLISHED, ALREADY, NOTHING = BatchResult.PUBLISHED, BatchResult.ALREADY_PUBLISHED, BatchResult.NOTHING_TO_PUBLISH
@@ -33,7 +33,7 @@ class World:
     spark: SparkSession
     warehouse: Path
     table: TableName
-    lake: IcebergLake
+    committer: IcebergCommitter
     tables: Tables
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -76,10 +76,10 @@ class World:
 
     def batches(self) -> list[str]:
         """What the ledger says, oldest first."""
-        return [e.resolved.text for e in reversed(self.lake.head(self.table).entries(JobId("stream")))]
+        return [e.resolved.text for e in reversed(self.committer.head(self.table).entries(JobId("stream")))]
 
     def snapshots(self) -> int:
-        return len(self.lake.head(self.table).ancestry)
+        return len(self.committer.head(self.table).ancestry)
 
 
 @dataclass

@@ -150,7 +150,7 @@ def test_a_key_that_cannot_identify_a_row_is_refused_before_anything_is_made(
     lab.feed.resolved(at(2))
     with pytest.raises((ConfigError, BadInput), match=reason) as caught:
         lab.run()
-    assert caught.value.facts["column"] == "k0"
+    assert "k0" in caught.value.message
     assert isinstance(caught.value, FrazilError)
     assert caught.value.hint
 

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.model import columns as c
-from frazil.model.columns import Field, ListOf, MapOf, StructOf
+from frazil.data.arrow_types import arrow_schema
+from frazil.data.bind import Binding
+from frazil.data.parquet_writer import ClosedFile, RollingWriter
+from frazil.model import schema as c
 from frazil.model.files import ColumnMetrics
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
+from frazil.model.schema import Field, ListOf, MapOf, StructOf
 from frazil.model.write import ParquetSettings
-from frazil.workers.arrow_types import arrow_schema
-from frazil.workers.binding import Binding
-from frazil.workers.parquet import ClosedFile, RollingWriter
 
 pytestmark = pytest.mark.spark
 
@@ -112,11 +112,11 @@ def write(folder: Path, rows: list[Mapping[str, Any]], **settings: Any) -> Close
     return file
 
 
-def of_iceberg(spark: SparkSession, path: str) -> tuple[int, dict[int, ColumnMetrics]]:
+def of_iceberg(spark: SparkSession, path: str, config: Any = None) -> tuple[int, dict[int, ColumnMetrics]]:
     """What iceberg-java reads from the footer of a file."""
     iceberg = spark._jvm.org.apache.iceberg
     metrics = iceberg.parquet.ParquetUtil.fileMetrics(
-        iceberg.Files.localInput(path), iceberg.MetricsConfig.getDefault()
+        iceberg.Files.localInput(path), config or iceberg.MetricsConfig.getDefault()
     )
     to_bytes = iceberg.util.ByteBuffers.toByteArray
 

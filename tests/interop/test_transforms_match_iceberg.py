@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.model import columns as c
+from frazil.data.transforms import apply, hashes
+from frazil.model import schema as c
 from frazil.model.arrow import value_type
-from frazil.model.columns import Decimal, Type
-from frazil.model.partitions import Transform, takes
-from frazil.workers.transforms import apply, hashes
+from frazil.model.partition import Transform, takes
+from frazil.model.schema import Decimal, Type
 
 pytestmark = pytest.mark.spark
 

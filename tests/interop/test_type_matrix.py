@@ -26,7 +26,7 @@ from unit.sources.cockroach_feed import shape
 from unit.sources.cockroach_parquet import STRING_TYPE, write
 
 from frazil.errors import BadInput
-from frazil.sources.cockroachdb.decode import DecodedTable, exact_columns, fast_columns
+from frazil.sources.cockroachdb.decode.decoder import DecodedTable, exact_columns, fast_columns
 
 pytestmark = pytest.mark.spark
 

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from frazil.lake.cache import cache_home
+from frazil.paths import cache_home
 
 VARIABLE = "FRAZIL_CHROMIUM"
 _INSTALLED = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -19,8 +19,8 @@ from typing import IO
 import pyspark
 from servers.processes import end
 
-from frazil.lake.jars import fetch
-from frazil.lake.java import find_java
+from frazil.iceberg.jvm.jars import fetch
+from frazil.iceberg.jvm.java import find_java
 
 _PINNED = Path(__file__).with_suffix(".jars")
 _PROGRAM = Path(__file__).with_name("HdfsServer.java")
@@ -29,7 +29,7 @@ _FROM_SPARK = ("hadoop-client-", "slf4j-api", "log4j-", "jcl-over")
 
 @dataclass(frozen=True, slots=True)
 class Hdfs:
-    """A running service, called `lake`. `web` and `rpc` are the ports of its two namenodes."""
+    """A running service, called `committer`. `web` and `rpc` are the ports of its two namenodes."""
 
     web: tuple[int, int]
     rpc: tuple[int, int]

@@ -17,9 +17,9 @@ from pathlib import Path
 import pyspark
 from servers.processes import free_port, listens, running
 
-from frazil.lake.cache import cache_home
-from frazil.lake.jars import fetch
-from frazil.lake.java import find_java
+from frazil.iceberg.jvm.jars import fetch
+from frazil.iceberg.jvm.java import find_java
+from frazil.paths import cache_home
 
 _ARCHIVE = "org.apache.hive:hive-standalone-metastore:3.1.3:bin@tar.gz"
 _SHA256 = "83ddf76717eeb789091d845c069a631c25cad561c3d31ec0843a1ddf21f29409"

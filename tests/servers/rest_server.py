@@ -16,8 +16,8 @@ import pyspark
 import quick_java
 from servers.processes import free_port, running, succeeds
 
-from frazil.lake.jars import SQLITE, fetch
-from frazil.lake.java import find_java
+from frazil.iceberg.jvm.jars import SQLITE, fetch
+from frazil.iceberg.jvm.java import find_java
 
 _MAIN = "org.apache.iceberg.rest.RESTCatalogServer"
 _START_SECONDS = 120

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from servers.processes import answers, free_port, running
 
-from frazil.lake.jars import fetch
-from frazil.lake.java import find_java
+from frazil.iceberg.jvm.jars import fetch
+from frazil.iceberg.jvm.java import find_java
 
 _PINNED = Path(__file__).with_suffix(".jars")
 

@@ -1,7 +1,7 @@
 """The edges of a table that is loaded anew: its branch, as a lake to publish to, with the faults of every commit.
 
-heads, begin, adopt, abandon     what `coordinator.resyncer` asks for
-head, live, commit               what `coordinator.publisher` asks for, on the branch
+heads, begin, adopt, abandon     what `commit.resync_runner` asks for
+head, live, commit               what `commit.publisher` asks for, on the branch
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from frazil import errors
 from frazil.clock import Clock
 from frazil.model.commit import ClearPlan, CommitAnswer, CommitPlan
-from frazil.model.files import Message
+from frazil.model.files import LiveFiles, Message
+from frazil.model.ids import TableName
 from frazil.model.ledger import BranchedHead, TableHead
-from frazil.model.live import LiveFiles
-from frazil.model.names import TableName
 from frazil.model.ports import Arbiter
 from frazil.model.position import Position
 
@@ -32,12 +31,12 @@ class BranchEdges:
 
     def __init__(self, edges: WorldEdges, table: TableName) -> None:
         self.edges, self.world, self.table = edges, edges.world, table
-        self.lake = self
+        self.committer = self
         self.arbiter: Arbiter = edges
         self.clock: Clock = edges
         self._seen = 0
 
-    # ResyncLake
+    # ResyncCommitter
 
     def heads(self, table: TableName) -> BranchedHead:
         self.edges.look()

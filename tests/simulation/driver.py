@@ -17,18 +17,31 @@ from typing import Protocol, TypeVar
 
 from frazil import errors
 from frazil.clock import Clock
-from frazil.coordinator import publisher
-from frazil.coordinator.admission import Coordinator
-from frazil.coordinator.buffer import EpochBuffer
-from frazil.coordinator.fence import take_fence
-from frazil.coordinator.publish import AlreadyPublished, GaveUp, Intent, Outcome, Published, Recut, failure, make_intent
-from frazil.coordinator.recovery import Start, newest_generation, start
-from frazil.coordinator.resync import Adopted, Behind, Loading, NotUnderWay, highest_generation, resync_stage
-from frazil.coordinator.resyncer import abandon_resync, adopt_resync, begin_resync
-from frazil.epochs.cut import cut_of
-from frazil.epochs.progress import (
-    Progress,
+from frazil.commit import publisher
+from frazil.commit.admission import Coordinator
+from frazil.commit.buffer import EpochBuffer
+from frazil.commit.fence import take_fence
+from frazil.commit.machine import (
+    AlreadyPublished,
+    EpochCommit,
+    GaveUp,
+    Outcome,
+    Published,
+    Recut,
+    failure,
+    make_epoch_commit,
+)
+from frazil.commit.recovery import StartPoint, newest_generation, start
+from frazil.commit.resync_machine import Adopted, Behind, Loading, NotUnderWay, highest_generation, resync_stage
+from frazil.commit.resync_runner import abandon_resync, adopt_resync, begin_resync
+from frazil.model.change import SplitReport
+from frazil.model.commit import CommitAnswer
+from frazil.model.files import Message
+from frazil.model.frontier import (
+    EpochProgress,
+    Frontier,
     SnapshotMode,
+    Window,
     acknowledgeable,
     chain,
     epochs_to_publish,
@@ -36,15 +49,13 @@ from frazil.epochs.progress import (
     plan_window,
     resume_after,
 )
-from frazil.model.change import SplitReport
-from frazil.model.commit import CommitAnswer
-from frazil.model.epoch import Frontier, Window
-from frazil.model.files import Message
+from frazil.model.ids import JobId, TableName, batch_id, epoch_prefix
 from frazil.model.ledger import LedgerEntry, TableHead
-from frazil.model.names import JobId, TableName, batch_id, epoch_prefix
-from frazil.model.ports import Arbiter, Locator, TransactionalLake
+from frazil.model.ports import Arbiter, Locator, TransactionalCommitter
 from frazil.model.position import Position
+from frazil.model.table_form import TableForm
 from frazil.model.write import EpochTarget
+from frazil.sources.cutting_reader import cut_of
 
 from .branches import BranchEdges
 from .feed import Change, Feed
@@ -70,7 +81,7 @@ class Settings:
 class Edges(Protocol):
     """What a process meets of the world."""
 
-    lake: TransactionalLake
+    committer: TransactionalCommitter
     arbiter: Arbiter
     clock: Clock
 
@@ -101,13 +112,15 @@ class Process:
         self.vectors = vectors
         self.locators = {table: edges.locator(table) for table in vectors}
         self.feed = feed
+        self.source = feed.source()
         self.edges = edges
-        self.index = {table: at for at, table in enumerate(tables)}
-        self.progress: dict[TableName, Progress] = {}
+        self.index = {table.text: at for at, table in enumerate(tables)}
+        self.progress: dict[TableName, EpochProgress] = {}
         self.uuids: dict[TableName, str] = {}
+        self.forms: dict[TableName, TableForm] = {}
         self.published_at: dict[TableName, datetime] = {}
         self.planned: Position | None = None
-        self.written: list[list[Intent]] = []
+        self.written: list[list[EpochCommit]] = []
 
     def run(self) -> None:
         """Until the feed has ended and all of it is published. Raises the error it stops with."""
@@ -123,7 +136,7 @@ class Process:
                 self.resume()
             window = None
             if len(self.written) < IN_FLIGHT_MAX and (not self.written or self.edges.writes_ahead()):
-                window = plan_window(self.feed.poll(), self.planned, self.settings.mode, self.settings.max_epochs)
+                window = plan_window(self.source.poll(), self.planned, self.settings.mode, self.settings.max_epochs)
             if window is not None:
                 self.write(window)
             elif self.written:
@@ -148,12 +161,15 @@ class Process:
         for table in self.tables:
             head = self.head(table)
             match start(head, table, self.me):
-                case Start(frontier, _):
+                case StartPoint(frontier, _):
                     self.uuids[table] = head.uuid
-                    self.progress[table] = Progress(frontier)
+                    assert head.form is not None
+                    self.forms[table] = head.form
+                    self.progress[table] = EpochProgress(frontier)
                     self.published_at[table] = self.edges.clock.now()
                 case errors.Terminal() as error:
                     raise error
+        self.source.open({table.text: self.progress[table].published for table in self.tables})
         self.planned = resume_after(self.progress.values())
         self.edges.tell(f"resumes after {self.planned}")
 
@@ -178,7 +194,7 @@ class Process:
         """Publishes on the branch until all of the feed that there is is there; then main becomes the branch."""
         self.resume()
         while True:
-            window = plan_window(self.feed.poll(), self.planned, self.settings.mode, self.settings.max_epochs)
+            window = plan_window(self.source.poll(), self.planned, self.settings.mode, self.settings.max_epochs)
             if window is not None:
                 self.write(window)
             if self.written:
@@ -205,7 +221,7 @@ class Process:
                     return
 
     def head(self, table: TableName) -> TableHead:
-        return self.patiently(lambda: self.edges.lake.head(table))
+        return self.patiently(lambda: self.edges.committer.head(table))
 
     def patiently(self, ask: Callable[[], T]) -> T:
         while True:
@@ -218,9 +234,9 @@ class Process:
         """Reads a window of all tables, writes its files, and makes the intents to publish them."""
         work, reports = [], {}
         empty = {table for table in self.tables if self.progress[table].tip is None and self.is_empty(table)}
-        tips = {table: self.progress[table].tip for table in self.tables}
+        tips = {table.text: self.progress[table].tip for table in self.tables}
         changes: dict[int, list[Change]] = {at: [] for at in self.index.values()}
-        for split in self.feed.splits(window, tips, self.index):
+        for split in self.source.splits(window, tips, self.index):
             rows = self.feed.read(split)
             changes[split.table] += rows
             inside = sum(row.position <= window.upper for row in rows)
@@ -237,7 +253,16 @@ class Process:
                 for at, upper in enumerate(window.uppers)
             )
             cut = cut_of(window, self.progress[table].tip_position)
-            work.append(TableWork(table, cut, changes[self.index[table]], targets, table in self.vectors))
+            work.append(
+                TableWork(
+                    table,
+                    cut,
+                    changes[self.index[table.text]],
+                    targets,
+                    table in self.vectors,
+                    max(self.forms[table].fields),
+                )
+            )
         workers, messages = self.edges.write(work)
         buffer = EpochBuffer(workers)
         for message in messages:
@@ -246,70 +271,85 @@ class Process:
             raise AssertionError("a finished job left its last epoch unresolved")
         self.written.append(
             [
-                intent
+                epoch_commit
                 for table in self.tables
-                for intent in self.intents(table, window, buffer, reports.get(self.index[table], []), table in empty)
+                for epoch_commit in self.epoch_commits(
+                    table, window, buffer, reports.get(self.index[table.text], []), table in empty
+                )
             ]
         )
         self.planned = window.upper
 
-    def intents(
+    def epoch_commits(
         self, table: TableName, window: Window, buffer: EpochBuffer, reports: Sequence[SplitReport], empty: bool
-    ) -> list[Intent]:
+    ) -> list[EpochCommit]:
         met_changes = any(report.rows for report in reports)
         progress = self.progress[table]
         lower = progress.tip_position
         with_files = {upper for upper in window.uppers if buffer.files(table, upper)}
         heartbeat = heartbeat_due(self.published_at[table], self.edges.clock.now(), self.settings.heartbeat)
-        intents = []
+        epoch_commits = []
         uppers = epochs_to_publish(window, with_files, lower, heartbeat, met_changes)
         for below, upper in chain(lower, uppers):
-            frontier = Frontier(upper, self.feed.notes(upper, reports))
+            frontier = Frontier(upper, self.source.notes(table.text, upper, reports))
             files = buffer.files(table, upper)
             requires_empty = empty and upper == window.uppers[0]
             vectors = table in self.vectors
-            intents.append(
-                make_intent(self.me, table, self.uuids[table], below, frontier, files, requires_empty, vectors=vectors)
+            epoch_commits.append(
+                make_epoch_commit(
+                    self.me,
+                    table,
+                    self.uuids[table],
+                    below,
+                    frontier,
+                    files,
+                    requires_empty,
+                    vectors=vectors,
+                    written=self.forms[table],
+                )
             )
             progress = progress.handed_over(frontier)
         self.progress[table] = progress.read_through(window.upper, any(report.holds_changes for report in reports))
-        return intents
+        return epoch_commits
 
     def is_empty(self, table: TableName) -> bool:
         return self.head(table).is_empty
 
-    def publish(self, intents: list[Intent]) -> None:
-        for group in self.groups(intents):
+    def publish(self, epoch_commits: list[EpochCommit]) -> None:
+        for group in self.groups(epoch_commits):
             outcomes = self.publish_group(group)
-            for intent, outcome in zip(group, outcomes, strict=True):
+            for epoch_commit, outcome in zip(group, outcomes, strict=True):
                 if isinstance(outcome, Published | AlreadyPublished):
-                    self.progress[intent.table] = self.progress[intent.table].landed(intent.upper)
-                    self.published_at[intent.table] = self.edges.clock.now()
-            for intent, outcome in zip(group, outcomes, strict=True):
-                if (error := failure(outcome, intent)) is not None and not isinstance(outcome, GaveUp):
+                    self.progress[epoch_commit.table] = self.progress[epoch_commit.table].landed(epoch_commit.upper)
+                    self.published_at[epoch_commit.table] = self.edges.clock.now()
+            for epoch_commit, outcome in zip(group, outcomes, strict=True):
+                if (error := failure(outcome, epoch_commit)) is not None and not isinstance(outcome, GaveUp):
                     raise error
             if any(isinstance(outcome, Recut | GaveUp) for outcome in outcomes):
                 return self.resume()
         self.written.pop(0)
-        return self.edges.acknowledge(acknowledgeable(self.progress.values()), self.tables)
+        settled = acknowledgeable(self.progress.values())
+        if settled is not None:
+            self.source.acknowledge(settled)
+        return self.edges.acknowledge(settled, self.tables)
 
-    def groups(self, intents: list[Intent]) -> list[list[Intent]]:
+    def groups(self, epoch_commits: list[EpochCommit]) -> list[list[EpochCommit]]:
         if not self.settings.together:
-            return [[intent] for intent in intents]
-        uppers = sorted({intent.upper for intent in intents}, key=lambda upper: upper.order)
-        return [[intent for intent in intents if intent.upper == upper] for upper in uppers]
+            return [[epoch_commit] for epoch_commit in epoch_commits]
+        uppers = sorted({epoch_commit.upper for epoch_commit in epoch_commits}, key=lambda upper: upper.order)
+        return [[epoch_commit for epoch_commit in epoch_commits if epoch_commit.upper == upper] for upper in uppers]
 
-    def publish_group(self, group: list[Intent]) -> tuple[Outcome, ...]:
+    def publish_group(self, group: list[EpochCommit]) -> tuple[Outcome, ...]:
         if len(group) > 1:
-            return publisher.publish_together(group, self.edges.lake, self.edges.clock, self, self.locators)
-        (intent,) = group
-        locator = self.locators.get(intent.table)
-        return (publisher.publish(intent, self.edges.lake, self.edges.clock, self, locator),)
+            return publisher.publish_together(group, self.edges.committer, self.edges.clock, self, self.locators)
+        (epoch_commit,) = group
+        locator = self.locators.get(epoch_commit.table)
+        return (publisher.publish(epoch_commit, self.edges.committer, self.edges.clock, self, locator),)
 
     # What the production port `Observer` is told.
 
-    def answered(self, intent: Intent, answer: CommitAnswer, seconds: float) -> None:
-        self.edges.tell(f"{intent.table} ({intent.lower}, {intent.upper}]: {answer}")
+    def answered(self, epoch_commit: EpochCommit, answer: CommitAnswer, seconds: float) -> None:
+        self.edges.tell(f"{epoch_commit.table} ({epoch_commit.lower}, {epoch_commit.upper}]: {answer}")
 
-    def finished(self, intent: Intent, outcome: Outcome) -> None:
-        self.edges.tell(f"{intent.table} up to {intent.upper}: {type(outcome).__name__}")
+    def finished(self, epoch_commit: EpochCommit, outcome: Outcome) -> None:
+        self.edges.tell(f"{epoch_commit.table} up to {epoch_commit.upper}: {type(outcome).__name__}")

@@ -14,10 +14,9 @@ from uuid import UUID
 
 from frazil import errors
 from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, Unknown
-from frazil.model.files import Message
+from frazil.model.files import LiveFiles, Message
+from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, TableHead
-from frazil.model.live import LiveFiles
-from frazil.model.names import JobId, TableName
 from frazil.model.position import Position
 
 from .branches import BranchEdges
@@ -108,7 +107,7 @@ class WorldEdges(CalmClock):
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world)
         self.name = name
-        self.lake = self.arbiter = self.clock = self
+        self.committer = self.arbiter = self.clock = self
 
     def attach(self, fiber: Fiber, on_resumed: Callable[[], None]) -> None:
         self._fiber = fiber

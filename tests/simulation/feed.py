@@ -1,23 +1,26 @@
-"""A changefeed of values: at-least-once files in listing order, with resolved marks among them.
+"""A changefeed of values: at-least-once files in the order they appear, with resolved marks among them.
 
     file 0 (orders) | file 1 (items, holds rows beyond R1) | R1 | file 3 (replay of file 0) | R2 ...
 
 Everything at or below R lies in files before R's mark; files before it may hold rows beyond R, which are not
 written again. `Feed` also knows the truth: what every table looks like at every R.
+
+Names are those of a cloud storage sink, and the production source reads them. Some files that appear after R1 have the
+very stamp of R1 and sort before its mark, as after `ALTER CHANGEFEED ... ADD ... WITH initial_scan`.
 """
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
-from frazil.model.change import SplitReport
-from frazil.model.epoch import Frontier, Window
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
 from frazil.model.ports import Split
 from frazil.model.position import Hlc, Position
+from frazil.sources.cockroachdb.feed.listing import Counters, FeedListing
+from frazil.sources.cockroachdb.feed.location import FeedLocation
+from frazil.sources.cockroachdb.source import CloudFeed
 
 Rows = dict[int, str]
 
@@ -31,6 +34,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class FeedFile:
+    name: str
     table: TableName
     changes: tuple[Change, ...]
 
@@ -39,11 +43,19 @@ class FeedFile:
 class Mark:
     resolved: Hlc
 
+    @property
+    def name(self) -> str:
+        return f"{self.resolved.file_stamp}.RESOLVED"
+
 
 class Feed:
     """The feed and the truth behind it. `visible` items of it have been written so far."""
 
-    def __init__(self, chance: random.Random, tables: Sequence[TableName], epochs: int, keys: int) -> None:
+    def __init__(
+        self, chance: random.Random, late: random.Random, tables: Sequence[TableName], epochs: int, keys: int
+    ) -> None:
+        self._late = late
+        self._lateness = late.choice((0.0, 0.3, 0.6))
         self.items: list[FeedFile | Mark] = []
         self.resolved: list[Hlc] = []
         self.history: dict[TableName, list[Change]] = {table: [] for table in tables}
@@ -51,7 +63,7 @@ class Feed:
         self.acknowledged: Position | None = None
         self._truth: dict[tuple[TableName, Position | None], Rows] = {}
         self._write(chance, tables, epochs, keys)
-        self._index = {item.resolved: at for at, item in enumerate(self.items) if isinstance(item, Mark)}
+        self._files = {item.name: item for item in self.items if isinstance(item, FeedFile)}
 
     @property
     def complete(self) -> bool:
@@ -76,34 +88,19 @@ class Feed:
             (lower is None or change.position > lower) and change.position <= upper for change in self.history[table]
         )
 
-    # What the production port `Source` asks for.
-
-    def poll(self) -> tuple[Position, ...]:
-        return tuple(item.resolved for item in self.items[: self.visible] if isinstance(item, Mark))
-
-    def splits(
-        self, window: Window, frontiers: Mapping[TableName, Frontier | None], index: Mapping[TableName, int]
-    ) -> Iterator[Split]:
-        end = self._index[window.upper]
-        for table, frontier in frontiers.items():
-            begin = 0 if frontier is None else self._index[frontier.position] + 1
-            carried = json.loads(frontier.notes) if frontier is not None and frontier.notes else []
-            for at in (*carried, *range(begin, end)):
-                item = self.items[at]
-                if isinstance(item, FeedFile) and item.table == table:
-                    yield Split(index[table], str(at), "", len(item.changes))
+    def source(self) -> CloudFeed:
+        """The production source over what is visible."""
+        source = CloudFeed(Place("/simulated", feed=self))
+        source.listing = FeedListing(self)
+        return source
 
     def read(self, split: Split) -> tuple[Change, ...]:
-        item = self.items[int(split.name)]
-        assert isinstance(item, FeedFile)
-        return item.changes
+        return self._files[split.name].changes
 
-    def notes(self, upper: Position, reports: Sequence[SplitReport]) -> str:
-        end = self._index[upper]
-        carried = sorted(
-            int(r.split) for r in reports if int(r.split) < end and r.newest is not None and r.newest > upper
-        )
-        return json.dumps(carried) if carried else ""
+    # What the production port `Lister` asks for.
+
+    def names_after(self, start: str, counters: Counters) -> Iterator[tuple[str, int]]:
+        return ((item.name, 1) for item in self.items[: self.visible] if item.name > start)
 
     def _write(self, chance: random.Random, tables: Sequence[TableName], epochs: int, keys: int) -> None:
         position = Hlc(1_700_000_000_000_000_000)
@@ -140,5 +137,24 @@ class Feed:
         by_file: dict[tuple[TableName, int], list[Change]] = {}
         for table, change in entries:
             by_file.setdefault((table, chance.randrange(2)), []).append(change)
+        stamp = Hlc(1_600_000_000_000_000_000)
+        if self.resolved:
+            last = self.resolved[-1]
+            stamp = last if self._late.random() < self._lateness else last.next()
         for (table, _), changes in by_file.items():
-            self.items.append(FeedFile(table, tuple(changes)))
+            number = sum(isinstance(item, FeedFile) for item in self.items)
+            name = f"{stamp.file_stamp}-{'a' * 16}-1-1-{number:08x}-{table}-1.ndjson"
+            self.items.append(FeedFile(name, table, tuple(changes)))
+
+
+@dataclass(frozen=True)
+class Place(FeedLocation):
+    """Where nothing is but names."""
+
+    feed: Feed = field(kw_only=True)
+
+    def size(self, path: str) -> int | None:
+        return next((1 for item in self.feed.items[: self.feed.visible] if item.name == path), None)
+
+    def written_at(self, path: str) -> float:
+        return next(place for place, item in enumerate(self.feed.items) if item.name == path)

@@ -15,17 +15,17 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from frazil import errors
-from frazil.lake import listing
-from frazil.model.columns import LONG, Field
-from frazil.model.files import Blob, FileClosed, Kind
+from frazil.data.deletes.deleted_rows import union
+from frazil.data.deletes.vectors import to_bitmap, to_positions
+from frazil.data.keys.codec import KeyCodec, Keys
+from frazil.data.keys.index import KeyIndex
+from frazil.iceberg.tables import file_listing as listing
+from frazil.ingest.locate import search as plan
+from frazil.model.files import Blob, FileClosed, FileKind, LiveDelete, LiveFile, LiveFiles
+from frazil.model.ids import TableName, prefix_of
 from frazil.model.ledger import TableHead
-from frazil.model.live import LiveDelete, LiveFile, LiveFiles
-from frazil.model.names import TableName, prefix_of
 from frazil.model.ports import Located
-from frazil.workers.lookup import plan
-from frazil.workers.lookup.index import KeyIndex
-from frazil.workers.lookup.keys import KeyCodec, Keys
-from frazil.workers.lookup.vectors import to_bitmap, to_positions
+from frazil.model.schema import LONG, Field
 
 from .tables import Rows, Snapshot, Storage
 from .workers import closed_file
@@ -53,7 +53,7 @@ def live_files(storage: Storage, snapshot: Snapshot | None) -> LiveFiles:
         elif rows.vector is not None:
             deletes[path, 4] = LiveDelete(
                 **common,
-                kind=Kind.POSITION_DELETE,
+                kind=FileKind.POSITION_DELETE,
                 format="puffin",
                 records=len(rows.vector[1]),
                 data_file=rows.vector[0],
@@ -62,7 +62,7 @@ def live_files(storage: Storage, snapshot: Snapshot | None) -> LiveFiles:
             )
         else:
             deletes[path, None] = LiveDelete(
-                **common, kind=Kind.EQUALITY_DELETE, format="parquet", records=len(rows.deleted), equality_ids=(1,)
+                **common, kind=FileKind.EQUALITY_DELETE, format="parquet", records=len(rows.deleted), equality_ids=(1,)
             )
     return listing.applied(listing.Listing(snapshot.id, data, deletes, frozenset([0])))
 
@@ -99,7 +99,7 @@ class SimulatedLocator:
             if self._found[file.path]
             and (one := plan.deletion(file, self._found[file.path], self._deleted(storage, file))) is not None
         ]
-        data = tuple(file for file in files if file.kind is Kind.DATA)
+        data = tuple(file for file in files if file.kind is FileKind.DATA)
         return Located(
             files=(*data, *(self._vector(files[0], one) for one in deletions)),
             removed_deletes=tuple(old for one in deletions for old in one.replaced),
@@ -113,25 +113,25 @@ class SimulatedLocator:
 
     def _deleted(self, storage: Storage, file: LiveFile) -> BitMap64:
         vectors = (storage.files[delete.path].vector for delete in file.deletes if delete.is_vector)
-        return plan.union(BitMap64(vector[1]) for vector in vectors if vector is not None)
+        return union(BitMap64(vector[1]) for vector in vectors if vector is not None)
 
     def _vector(self, like: FileClosed, deletion: plan.Deletion) -> FileClosed:
         path = self._path(like, "vector")
         rows = Rows(vector=(deletion.file.path, tuple(to_positions(deletion.all).tolist())))
         self._edges.world.storage.write(path, rows)
-        closed = closed_file(like, path, Kind.POSITION_DELETE, rows, len(deletion.all))
+        closed = closed_file(like, path, FileKind.POSITION_DELETE, rows, len(deletion.all))
         return replace(closed, vector=Blob(deletion.file.path, 4, 1), file_hash="")
 
     def _equality_deletes(self, files: Sequence[FileClosed]) -> tuple[FileClosed, ...]:
         storage = self._edges.world.storage
         keys = tuple(
-            sorted(key for file in files if file.kind is Kind.DATA for key, _ in storage.files[file.path].values)
+            sorted(key for file in files if file.kind is FileKind.DATA for key, _ in storage.files[file.path].values)
         )
         if not keys:
             return ()
         path, rows = self._path(files[0], "eqdel"), Rows(deleted=keys)
         storage.write(path, rows)
-        return (closed_file(files[0], path, Kind.EQUALITY_DELETE, rows, len(keys)),)
+        return (closed_file(files[0], path, FileKind.EQUALITY_DELETE, rows, len(keys)),)
 
     def _path(self, like: FileClosed, what: str) -> str:
         return f"{prefix_of(like.path)}/{what}-{len(self._edges.world.storage.files)}"

@@ -9,8 +9,8 @@ on rest      every change published, nothing of anybody else's lost
 from __future__ import annotations
 
 from frazil.model.commit import ClearPlan, CommitPlan
+from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, LedgerEntry
-from frazil.model.names import JobId, TableName
 from frazil.model.position import Position, is_before
 
 from .feed import Feed

@@ -13,17 +13,25 @@ from unittest.mock import patch
 from pyroaring import BitMap64
 
 from frazil.clock import Clock
-from frazil.coordinator import admission, publish, publisher, resync, resyncer
-from frazil.coordinator.admission import Admitted, Coordinator
-from frazil.coordinator.frontier import At, Reading, read_frontier
-from frazil.coordinator.publish import Answer, Committing, Intent, Locating, NeedHead, Published, State
+from frazil.commit import admission, publisher
+from frazil.commit import machine as publish
+from frazil.commit import resync_machine as resync
+from frazil.commit import resync_runner as resyncer
+from frazil.commit.admission import Admitted, Coordinator
+from frazil.commit.frontier_check import At, Reading, read_frontier
+from frazil.commit.machine import Answer, Committing, EpochCommit, Locating, NeedHead, Published, State
+from frazil.ingest.locate import search as plan
+from frazil.ingest.locate.search import DeletedPositions
+from frazil.model.change import SplitReport
 from frazil.model.commit import Accepted, CommitAnswer, Unknown
+from frazil.model.files import LiveFile
+from frazil.model.frontier import Frontier
+from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import BranchedHead, Fence, LedgerEntry, TableHead
-from frazil.model.live import LiveFile
-from frazil.model.names import JobId, TableName
-from frazil.model.ports import Lake, TransactionalLake
-from frazil.workers.lookup import plan
-from frazil.workers.lookup.plan import Deletion
+from frazil.model.ports import Committer, TransactionalCommitter
+from frazil.model.position import Position
+from frazil.sources.cockroachdb import resume_state as notes
+from frazil.sources.cockroachdb.source import CloudFeed
 
 from . import driver
 from .world import SOUND, Planted
@@ -47,43 +55,46 @@ class Plant:
                 yield self.edges
 
 
-def _commit_anyway(state: NeedHead, head: TableHead, admitted: Admitted, intent: Intent) -> State:
-    if intent.needs_locating:
+def _commit_anyway(state: NeedHead, head: TableHead, admitted: Admitted, epoch_commit: EpochCommit) -> State:
+    if epoch_commit.needs_locating:
         return Locating(state.attempt, head, state.in_doubt, state.lost)
-    return Committing(state.attempt, head, intent.plan, state.in_doubt)
+    return Committing(state.attempt, head, epoch_commit.plan, state.in_doubt)
 
 
-def _unknown_is_success(state: State, answer: Answer, intent: Intent) -> State:
+def _unknown_is_success(state: State, answer: Answer, epoch_commit: EpochCommit) -> State:
     if isinstance(state, Committing) and isinstance(answer, Unknown):
         return Published(0, state.plan)
-    return publish.advance(state, answer, intent)
+    return publish.advance(state, answer, epoch_commit)
 
 
 def _commit_on_a_newer_head(
-    intent: Intent, state: Committing, lake: Lake, clock: Clock, observer: publisher.Observer
+    epoch_commit: EpochCommit, state: Committing, committer: Committer, clock: Clock, observer: publisher.Observer
 ) -> CommitAnswer:
     """The frontier still fits; only what was found may not."""
-    now, job = lake.head(intent.table), intent.coordinator.job
+    now, job = committer.head(epoch_commit.table), epoch_commit.coordinator.job
     fits = now.uuid == state.head.uuid and read_frontier(now, job) == read_frontier(state.head, job)
-    return _commit(intent, replace(state, head=now) if fits else state, lake, clock, observer)
+    return _commit(epoch_commit, replace(state, head=now) if fits else state, committer, clock, observer)
 
 
 def _one_speaks_for_all(
-    ready: Sequence[tuple[Intent, Committing]], lake: TransactionalLake, clock: Clock, observer: publisher.Observer
+    ready: Sequence[tuple[EpochCommit, Committing]],
+    committer: TransactionalCommitter,
+    clock: Clock,
+    observer: publisher.Observer,
 ) -> Sequence[CommitAnswer]:
-    answers = _commit_many(ready, lake, clock, observer)
+    answers = _commit_many(ready, committer, clock, observer)
     first, _ = ready[0]
-    newest = lake.head(first.table).newest(first.coordinator.job)
+    newest = committer.head(first.table).newest(first.coordinator.job)
     landed = newest is not None and newest.batch_id == first.plan.entry.batch_id
     return [Accepted(0)] * len(ready) if landed else answers
 
 
-def _without_replacing(file: LiveFile, matched: BitMap64, deleted: BitMap64) -> Deletion | None:
+def _without_replacing(file: LiveFile, matched: BitMap64, deleted: BitMap64) -> DeletedPositions | None:
     found = _deletion(file, matched, deleted)
     return None if found is None else replace(found, replaced=())
 
 
-def _without_merging(file: LiveFile, matched: BitMap64, deleted: BitMap64) -> Deletion | None:
+def _without_merging(file: LiveFile, matched: BitMap64, deleted: BitMap64) -> DeletedPositions | None:
     found = _deletion(file, matched, deleted)
     return None if found is None else replace(found, all=matched)
 
@@ -130,6 +141,18 @@ def _anybodys_mark(heads: BranchedHead, coordinator: Coordinator) -> bool:
     return True
 
 
+def _columns_fit(epoch_commit: EpochCommit, head: TableHead) -> None:
+    return None
+
+
+def _by_wall_time(report: SplitReport, upper: Position) -> bool:
+    return report.newest is not None and report.newest.order[0] > upper.order[0]
+
+
+def _nothing_is_late(source: CloudFeed, topics: Sequence[str], after: str, frontier: Frontier | None) -> dict[str, int]:
+    return {}
+
+
 _epochs_to_publish = driver.epochs_to_publish
 _commit, _commit_many, _deletion = publisher._commit, publisher._commit_many, plan.deletion
 
@@ -145,6 +168,9 @@ PLANTS = {
     ),
     "unknown-is-success": Plant(
         "H6", "an unanswered commit counts as landed", replaced=(publisher, "advance", _unknown_is_success)
+    ),
+    "columns-not-compared": Plant(
+        "H14", "files are published under columns that are gone", replaced=(publish, "_misfit", _columns_fit)
     ),
     "no-compare-and-set": Plant(
         "H47", "the catalog lands a commit on a stale base", edges=Planted(catalog_checks_base=False)
@@ -180,6 +206,16 @@ PLANTS = {
         "H28",
         "a first epoch whose changes cancel out leaves no mark",
         replaced=(driver, "epochs_to_publish", _without_empty_epochs),
+    ),
+    "carried-by-wall-time": Plant(
+        "-",
+        "whether a file holds rows beyond R is told by nanoseconds alone",
+        replaced=(notes, "reaches_beyond", _by_wall_time),
+    ),
+    "late-files-unread": Plant(
+        "H54",
+        "what appears under the stem of a consumed R is taken for a zombie's",
+        replaced=(CloudFeed, "_late", _nothing_is_late),
     ),
     "clear-keeps-rows": Plant(
         "H27", "a table that is loaded anew keeps the rows it had", edges=Planted(clear_keeps_rows=True)

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from frazil.model.commit import ClearPlan, CommitPlan
+from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import BRANCH_FACT, BranchedHead, SnapshotFacts, TableHead
-from frazil.model.names import JobId, TableName
+from frazil.model.table_form import FieldForm, TableForm
 
 
 class Violation(BaseException):
@@ -40,7 +41,8 @@ class Snapshot:
 @dataclass(frozen=True, slots=True)
 class Metadata:
     """`retained` are the snapshots that expiry has left; `main` is None for an empty table, `branch` for one that is
-    not being loaded anew."""
+    not being loaded anew. `value_id` is the field id of the column of values, another one once somebody has dropped and
+    added it again."""
 
     uuid: str
     retained: Mapping[int, Snapshot] = field(default_factory=dict)
@@ -49,6 +51,7 @@ class Metadata:
     properties: Mapping[str, str] = field(default_factory=dict)
     last_sequence: int = 0
     branch: int | None = None
+    value_id: int = 2
 
     def ancestry(self, at: int | None = None) -> Iterator[Snapshot]:
         at = self.main if at is None else at
@@ -58,13 +61,19 @@ class Metadata:
 
     def head(self) -> TableHead:
         ancestry = tuple(snapshot.facts for snapshot in self.ancestry())
-        return TableHead(uuid=self.uuid, ancestry=ancestry, properties=self.properties, base=self)
+        return TableHead(uuid=self.uuid, ancestry=ancestry, properties=self.properties, form=self.form, base=self)
+
+    @property
+    def form(self) -> TableForm:
+        fields = {1: FieldForm(("key",), "long", 1), self.value_id: FieldForm(("value",), "string", self.value_id)}
+        return TableForm(fields=fields, specs={0: ()})
 
     def heads(self) -> BranchedHead:
         if self.branch is None:
             return BranchedHead(self.head(), None)
         ancestry = tuple(snapshot.facts for snapshot in self.ancestry(self.branch))
-        return BranchedHead(self.head(), TableHead(uuid=self.uuid, ancestry=ancestry, properties={}, base=self))
+        branch = TableHead(uuid=self.uuid, ancestry=ancestry, properties={}, form=self.form, base=self)
+        return BranchedHead(self.head(), branch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +212,10 @@ class Catalog:
     def roll_back(self, table: TableName, to: int) -> None:
         self.tables[table] = replace(self.tables[table], main=to)
 
+    def replace_column(self, table: TableName) -> None:
+        metadata = self.tables[table]
+        self.tables[table] = replace(metadata, value_id=metadata.value_id + 1)
+
     def expire(self, table: TableName, keep: int) -> None:
         """Keeps the newest snapshots of main and of the branch, and what tags hold."""
         metadata = self.tables[table]
@@ -229,6 +242,8 @@ class Catalog:
         """What is live once the plan has landed on this snapshot."""
         before, removed = self._live(base, at), {delete.path for delete in plan.removed_deletes}
         left = tuple(entry for entry in before if entry[0] not in removed)
+        if any(file.schema_id != base.value_id for file in plan.files):
+            raise Violation(f"{table}: values are published under a column that is gone")
         if len(left) + len(removed) != len(before):
             raise Violation(f"{table}: a delete file is removed that is not there")
         return (*left, *((file.path, base.last_sequence + 1) for file in plan.files))

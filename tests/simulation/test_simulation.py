@@ -49,6 +49,8 @@ MUST_HAPPEN = (
     "loads shop.orders anew",
     "has nothing yet",
     "is dropped",
+    "drops the column",
+    "column value was dropped",
 )
 
 

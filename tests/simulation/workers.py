@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frazil.epochs.cut import assign
-from frazil.model.files import FileClosed, Kind, Message, Resolved
-from frazil.model.names import TableName, data_path, equality_delete_path
+from frazil.model.files import FileClosed, FileKind, Message, Resolved
+from frazil.model.ids import TableName, data_path, equality_delete_path
 from frazil.model.ports import Cut
 from frazil.model.write import EpochTarget
+from frazil.sources.cutting_reader import assign
 
 from .feed import Change
 from .tables import Rows, Storage
@@ -30,6 +30,7 @@ class TableWork:
     changes: Sequence[Change]
     epochs: tuple[EpochTarget, ...]
     vectors: bool = False
+    schema_id: int = 2
 
 
 def run_job(
@@ -79,38 +80,38 @@ def _write(
     closed = []
     if values:
         path = data_path(target.prefix, worker, attempt, 0)
-        closed.append(_close(storage, work.table, target, worker, path, Kind.DATA, Rows(values=values)))
+        closed.append(_close(storage, work, target, worker, path, FileKind.DATA, Rows(values=values)))
     # With vectors only keys of deleted rows are written down; the others are those of the data.
     deleted = tuple(key for key, change in sorted(net.items()) if not work.vectors or change.value is None)
     if target.deletes and deleted:
         path = equality_delete_path(target.prefix, worker, attempt, 0)
         rows = Rows(deleted=deleted)
-        closed.append(_close(storage, work.table, target, worker, path, Kind.EQUALITY_DELETE, rows))
+        closed.append(_close(storage, work, target, worker, path, FileKind.EQUALITY_DELETE, rows))
     return closed
 
 
 def _close(
-    storage: Storage, table: TableName, target: EpochTarget, worker: int, path: str, kind: Kind, rows: Rows
+    storage: Storage, work: TableWork, target: EpochTarget, worker: int, path: str, kind: FileKind, rows: Rows
 ) -> FileClosed:
     storage.write(path, rows)
     content = repr(rows)
     return FileClosed(
-        table=table,
+        table=work.table,
         epoch=target.epoch,
         batch_id=target.batch_id,
         worker=worker,
-        schema_id=0,
+        schema_id=work.schema_id,
         spec_id=0,
         path=path,
         kind=kind,
         records=len(rows.values) + len(rows.deleted),
         size=len(content),
-        equality_ids=() if kind is Kind.DATA else (1,),
+        equality_ids=() if kind is FileKind.DATA else (1,),
         digest=hashlib.sha256(content.encode()).hexdigest(),
     )
 
 
-def closed_file(like: FileClosed, path: str, kind: Kind, rows: Rows, records: int) -> FileClosed:
+def closed_file(like: FileClosed, path: str, kind: FileKind, rows: Rows, records: int) -> FileClosed:
     """A file that the coordinator itself adds to the epoch of `like`."""
     content = repr(rows)
     return FileClosed(
@@ -118,13 +119,13 @@ def closed_file(like: FileClosed, path: str, kind: Kind, rows: Rows, records: in
         epoch=like.epoch,
         batch_id=like.batch_id,
         worker=like.worker,
-        schema_id=0,
+        schema_id=like.schema_id,
         spec_id=0,
         path=path,
         kind=kind,
         records=records,
         size=len(content),
-        equality_ids=(1,) if kind is Kind.EQUALITY_DELETE else (),
+        equality_ids=(1,) if kind is FileKind.EQUALITY_DELETE else (),
         digest=hashlib.sha256(content.encode()).hexdigest(),
     )
 

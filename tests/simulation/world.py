@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from frazil import errors
-from frazil.coordinator.fence import take_fence
-from frazil.coordinator.recovery import rewind_plan
+from frazil.commit.fence import take_fence
+from frazil.commit.recovery import rewind_plan
 from frazil.model.commit import ClearPlan, CommitPlan
+from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import TableHead
-from frazil.model.names import JobId, TableName
 
 from .driver import Process, Settings
 from .edges import CalmArbiter, CalmClock, Register, WorldEdges
@@ -76,12 +76,14 @@ class World:
         together = random.Random(f"together {seed}")
         self.rates |= {name: together.choice(rates) for name, rates in WorldEdges.FAULTS_TOGETHER.items()}
         self.resyncing = random.Random(f"resync {seed}")
+        self.altering = random.Random(f"alter {seed}")
+        self.alters = self.altering.random() < 0.2
         self.wanted: set[TableName] = set()
         self.ended = dict.fromkeys(self.tables, 0)
         self.storage = Storage()
         self.catalog = Catalog(JOB, planted.catalog_checks_base)
         self.register = Register(checks=chance.random() < 0.8)
-        self.feed = Feed(chance, self.tables, chance.randint(2, 7), chance.randint(1, 5))
+        self.feed = Feed(chance, random.Random(f"late {seed}"), self.tables, chance.randint(2, 7), chance.randint(1, 5))
         self.settings = Settings(
             job=JOB,
             incarnation="cluster-1",
@@ -168,6 +170,8 @@ class World:
     def _happen(self) -> None:
         if self.settings.resyncs and self.resyncing.random() < 0.02:
             self._want()
+        if self.alters and self.altering.random() < 0.02:
+            self._replace_column()
         alive = [r for r in self.running if r.stalled_until <= self.tick]
         happenings: list[tuple[float, Callable[[], None]]] = [
             (12.0 if alive else 0.0, lambda: self._step(self.chance.choice(alive))),
@@ -322,6 +326,14 @@ class World:
         keys = {key for path in left for key, _ in self.storage.files[path].values if key >= FOREIGN_KEYS}
         self.oracle.foreign[table] = keys
         self.tell(f"somebody rolls {table} back to snapshot {to.id}")
+
+    def _replace_column(self) -> None:
+        """Drops the column of values and adds it again. The rows that are there have lost theirs: that is what the
+        person wanted; those that are published from now on must not."""
+        table = self.altering.choice(self.tables)
+        self.catalog.replace_column(table)
+        self.tampered[table] += 1
+        self.tell(f"somebody drops the column of {table} and adds it again")
 
     def _recreate(self) -> None:
         self._replace(self.chance.choice(self.tables))

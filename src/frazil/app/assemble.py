@@ -17,56 +17,57 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
+from frazil.config.cockroachdb import CockroachSource, LateFiles
 from frazil.config.load import config_hash
-from frazil.config.model import Atomic, OnError, PipelineConfig, Reader
-from frazil.config.mongo import MongoSource
-from frazil.config.routing import entry_for, is_pattern, names_family, target_of, wants
+from frazil.config.mongodb import MongoSource
+from frazil.config.pipeline_config import Atomic, OnError, PipelineConfig, ReaderEngine
 from frazil.config.secrets import mask_text
-from frazil.config.source import CockroachSource
-from frazil.daemon.locating import Locators, LocatorSettings
-from frazil.daemon.observing import PublishObserver
-from frazil.daemon.parts import Parts, Resync
-from frazil.daemon.places import (
-    Place,
-    Places,
-    RoutedLake,
+from frazil.config.table_entries import HistoryMode, Rescan
+from frazil.errors import ConfigError
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, open_catalog
+from frazil.iceberg.catalogs.rest import declares_transactions
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.jvm.session import open_session
+from frazil.iceberg.system.checkpoints import Checkpoints
+from frazil.iceberg.system.consistent_epochs import ConsistentEpochs
+from frazil.iceberg.system.fence_register import IcebergArbiter
+from frazil.iceberg.tables.tables import Tables
+from frazil.ingest.catalog_handles import (
+    CatalogHandle,
+    Catalogs,
+    RoutedCommitter,
     RoutedLocators,
     RoutedQuarantined,
     RoutedTables,
     settings_of,
     used_catalogs,
 )
-from frazil.daemon.quarantine import SparkQuarantined
-from frazil.daemon.resyncing import BranchLocators, RoutedBranches
-from frazil.daemon.shaping import ShapingSource
-from frazil.daemon.sinkless import SinklessFeed
-from frazil.daemon.windows import Executors
-from frazil.errors import ConfigError
-from frazil.lake.arbiter import IcebergArbiter
-from frazil.lake.cache import cache_home
-from frazil.lake.catalogs import CatalogSettings, open_catalog
-from frazil.lake.checkpoints import Checkpoints
-from frazil.lake.commits import IcebergLake
-from frazil.lake.consistent import ConsistentEpochs
-from frazil.lake.rest import declares_transactions
-from frazil.lake.session import open_session
-from frazil.lake.tables import Tables
-from frazil.model.names import TableName
+from frazil.ingest.locate.locators import Locators, LocatorSettings
+from frazil.ingest.loop.components import Components, Resync
+from frazil.ingest.loop.observer import PublishObserver
+from frazil.ingest.loop.resync_loop import BranchLocators, RoutedBranches
+from frazil.ingest.quarantine.store import SparkQuarantined
+from frazil.ingest.write.change_rows import PositionOf
+from frazil.ingest.write.schema_tracker import SchemaSource
+from frazil.ingest.write.window_writer import Executors
+from frazil.ingest.write.write_job import run_on_executors, run_write_job
+from frazil.model.ids import TableName
 from frazil.model.ports import Split
 from frazil.model.position import ClusterTime, Hlc
 from frazil.model.write import DeleteMode, SchemaConflict
 from frazil.observability.metrics import Metrics
-from frazil.sources.cockroachdb.describe import SqlDescriber
-from frazil.sources.cockroachdb.envelope import BareDeletes, Envelope, EnvelopeOptions
-from frazil.sources.cockroachdb.families import table_of
-from frazil.sources.cockroachdb.profile import Profile, merged, profile_split
-from frazil.sources.cockroachdb.shapes import Pinned
+from frazil.paths import cache_home
+from frazil.sources.cockroachdb.decode.envelope import BareDeletes, Envelope, EnvelopeOptions
+from frazil.sources.cockroachdb.decode.types import TypeRules
+from frazil.sources.cockroachdb.feed.location import FeedLocation
+from frazil.sources.cockroachdb.latecomers import Latecomers
+from frazil.sources.cockroachdb.schema.describe_sql import SqlDescriber
+from frazil.sources.cockroachdb.schema.families import table_of
+from frazil.sources.cockroachdb.schema.profile import Profile, merged, profile_split
+from frazil.sources.cockroachdb.schema.schema import Pinned
+from frazil.sources.cockroachdb.sinkless.sinkless_source import SinklessFeed
+from frazil.sources.cockroachdb.sinkless.sql import FeedOptions
 from frazil.sources.cockroachdb.source import CloudFeed, TableSettings
-from frazil.sources.cockroachdb.sql import FeedOptions
-from frazil.sources.cockroachdb.storage import FeedLocation
-from frazil.sources.cockroachdb.types import TypeRules
-from frazil.workers.job import run_on_executors, run_write_job
-from frazil.workers.travel import PositionOf
 
 PROFILE_HERE_BYTES = 4 << 20
 """Below this a look at the rows is not worth a Spark job."""
@@ -77,9 +78,9 @@ class Assembly:
     """A pipeline's parts and what they stand on. `close` leaves the session running, whoever opened it."""
 
     spark: SparkSession
-    parts: Parts
-    places: Places
-    lake: RoutedLake
+    parts: Components
+    places: Catalogs
+    committer: RoutedCommitter
     quarantined: RoutedQuarantined
     described_feed: str
     close: Callable[[], None]
@@ -100,16 +101,16 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
     )
     opened = {name: _open_place(config, session, one, clock) for name, one in settings.items()}
     default = opened[config.catalog.name]
-    places = Places(config, default, opened)
+    places = Catalogs(config, default, opened)
     source = make_source(config, session, clock)
-    lake, quarantined = RoutedLake(places.of), RoutedQuarantined(places.of)
+    committer, quarantined = RoutedCommitter(places.of), RoutedQuarantined(places.of)
     branches = RoutedBranches(places.of, config.job)
     wants_all = config.atomic is Atomic.PIPELINE
-    parts = Parts(
+    parts = Components(
         config=config,
         config_hash=config_hash(config),
         source=source,
-        lake=lake,
+        committer=committer,
         tables=RoutedTables(places.of),
         arbiter=IcebergArbiter(default.catalog, clock),
         executors=Executors(
@@ -121,7 +122,7 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
         clock=clock,
         locators=RoutedLocators(places),
         quarantined=quarantined,
-        resync=Resync(lake=branches, locators=BranchLocators(places, branches)),
+        resync=Resync(committer=branches, locators=BranchLocators(places, branches)),
         together=wants_all and all(declares_transactions(place.catalog) for place in places.all),
         agreement=ConsistentEpochs(default.catalog, clock) if wants_all else None,
         checkpoints=Checkpoints(default.catalog, clock) if config.checkpoints else None,
@@ -131,7 +132,7 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
         spark=session,
         parts=parts,
         places=places,
-        lake=lake,
+        committer=committer,
         quarantined=quarantined,
         described_feed=mask_text(config.source.address),
         close=source.close,
@@ -139,14 +140,16 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
     )
 
 
-def _open_place(config: PipelineConfig, session: SparkSession, settings: CatalogSettings, clock: Clock) -> Place:
+def _open_place(
+    config: PipelineConfig, session: SparkSession, settings: CatalogSettings, clock: Clock
+) -> CatalogHandle:
     catalog = open_catalog(session, settings)
-    lake, key_of = IcebergLake(catalog), partial(_configured_key, config)
-    return Place(
+    committer, key_of = IcebergCommitter(catalog), partial(_configured_key, config)
+    return CatalogHandle(
         catalog=catalog,
-        lake=lake,
+        committer=committer,
         tables=Tables(catalog),
-        locators=Locators(lake, session, settings.name, clock, _index(config), key_of=key_of),
+        locators=Locators(committer, session, settings.name, clock, _index(config), key_of=key_of),
         quarantined=SparkQuarantined(session, settings.name),
     )
 
@@ -158,26 +161,25 @@ def _index(config: PipelineConfig) -> LocatorSettings:
 
 def _configured_key(config: PipelineConfig, table: TableName) -> tuple[str, ...]:
     """The key that an entry gives a table which may name no identifier fields of its own."""
-    named = [entry for entry in config.tables if entry.key and not is_pattern(entry.source)]
-    targets = {target_of(entry.target, entry.source, entry.source, config.pipeline): entry.key for entry in named}
-    return targets.get(table, ())
+    entry = config.entries.naming(table)
+    return () if entry is None else entry.key
 
 
 def _position_of(config: PipelineConfig) -> PositionOf:
     return ClusterTime if isinstance(config.source, MongoSource) else Hlc
 
 
-def make_source(config: PipelineConfig, spark: SparkSession, clock: Clock) -> ShapingSource:
+def make_source(config: PipelineConfig, spark: SparkSession, clock: Clock) -> SchemaSource:
     source = config.source
     if isinstance(source, MongoSource):
         try:
-            room: Any = import_module("frazil.daemon.mongo")
+            room: Any = import_module("frazil.app.mongodb_source")
         except ModuleNotFoundError as error:
             raise ConfigError(
                 f"a MongoDB source needs a library that is not installed: {error.name}",
-                hint="pip install 'frazil[mongodb]'",
+                hint="pip install 'pymongo>=4.9'",
             ) from error
-        made: ShapingSource = room.make_mongo_source(config, source, spark, clock)
+        made: SchemaSource = room.make_mongo_source(config, source, spark, clock)
         return made
     return _make_feed(config, source, spark, clock)
 
@@ -197,9 +199,8 @@ def _make_feed(
             # Who names no `schema_from` and pins all columns wants no questions asked beside the feed's own statement.
             describe_pinned=bool(source.schema_from),
             profile=partial(_profile, spark, location, settings.options),
-            table_of=partial(
-                table_of, is_named=partial(names_family, config.tables), is_wanted=partial(wants, config.tables)
-            ),
+            table_of=partial(table_of, is_named=config.entries.names_family, is_wanted=config.entries.wants),
+            latecomers=None if source.sinkless or source.late_files is LateFiles.IGNORE else Latecomers(clock),
         )
 
     if source.sinkless:
@@ -231,7 +232,7 @@ class _Settings(Mapping[str, TableSettings]):
         )
 
     def __getitem__(self, table: str) -> TableSettings:
-        entry = entry_for(self._config.tables, table)
+        entry = self._config.entries.taking(table)
         pinned = Pinned() if entry is None else Pinned(columns=entry.columns, key=entry.key)
         is_log = entry is not None and entry.deletes is DeleteMode.APPEND_ONLY
         return TableSettings(
@@ -242,10 +243,13 @@ class _Settings(Mapping[str, TableSettings]):
             key_optional=is_log,
             follow_drops=entry is not None and entry.drop,
             rules=TypeRules(
-                time_as="long" if Reader.SPARK in self._config.readers else "time",
+                time_as="long" if ReaderEngine.SPARK in self._config.readers else "time",
                 json_as="string" if entry is None else entry.json_as,
             ),
             new_columns=entry is not None and entry.on_schema_conflict is SchemaConflict.NEW_COLUMN,
+            # A spool begins with each connection, and the server scans what has no frontier.
+            takes_part=self._source.sinkless or (entry is not None and entry.history is HistoryMode.PARTIAL),
+            merges_scans=self._source.sinkless or (entry is not None and entry.rescan is Rescan.MERGE),
         )
 
     def __iter__(self) -> Iterator[str]:

@@ -12,20 +12,20 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
-from frazil.config.model import PipelineConfig
-from frazil.config.mongo import MongoSource
-from frazil.config.routing import entry_for, is_pattern, wants
-from frazil.lake.cache import cache_home
+from frazil.config.mongodb import MongoSource
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.config.routing import is_pattern
+from frazil.ingest.write.write_job import run_on_executors
 from frazil.model.ports import Split
 from frazil.model.write import DeleteMode
 from frazil.observability.logs import Log
-from frazil.sources.mongodb.deployment import Sample
-from frazil.sources.mongodb.looking import joined, look_at
-from frazil.sources.mongodb.mapping import MappedField
-from frazil.sources.mongodb.shapes import CollectionSettings
-from frazil.sources.mongodb.source import MongoDatabase, Wanted
-from frazil.sources.mongodb.stream import Limits
-from frazil.workers.job import run_on_executors
+from frazil.paths import cache_home
+from frazil.sources.mongodb.client.deployment import Sample
+from frazil.sources.mongodb.schema.mapping import MappedField
+from frazil.sources.mongodb.schema.profile import joined, look_at
+from frazil.sources.mongodb.schema.schema import CollectionSettings
+from frazil.sources.mongodb.source import MongoDatabase, WantedCollections
+from frazil.sources.mongodb.stream.stream import SegmentLimits
 
 LOOK_HERE_BYTES = 4 << 20
 """Below this a look at the documents is not worth a Spark job."""
@@ -36,14 +36,16 @@ def make_mongo_source(config: PipelineConfig, source: MongoSource, spark: SparkS
     entries = [entry.source for entry in config.tables]
     return MongoDatabase(
         source.uri,
-        Wanted(
+        WantedCollections(
             named=tuple(name for name in entries if not is_pattern(name)),
-            matches=partial(wants, config.tables),
+            matches=config.entries.wants,
             has_patterns=any(is_pattern(name) for name in entries),
         ),
         settings=_Settings(config, source.sample),
         look=partial(_look, spark, source.uri),
-        limits=Limits(max_records=source.max_records, max_bytes=source.max_bytes, flush_interval=source.flush_interval),
+        limits=SegmentLimits(
+            max_records=source.max_records, max_bytes=source.max_bytes, flush_interval=source.flush_interval
+        ),
         spool=Path(source.spool) if source.spool else cache_home() / "spool" / config.pipeline,
         clock=clock,
         tell=_log.info,
@@ -59,7 +61,7 @@ class _Settings(Mapping[str, CollectionSettings]):
         self._sample = sample
 
     def __getitem__(self, name: str) -> CollectionSettings:
-        entry = entry_for(self._config.tables, name)
+        entry = self._config.entries.taking(name)
         if entry is None:
             return CollectionSettings(sample=self._sample)
         mapping = entry.mapping

@@ -7,6 +7,7 @@ with Pipeline.from_file("shop.yaml") as pipeline:    opens Spark, the catalog an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -16,37 +17,38 @@ from types import TracebackType
 
 from pyspark.sql import DataFrame, SparkSession
 
+from frazil.app import check as checking
+from frazil.app import inspect as inspection
+from frazil.app.assemble import Assembly, assemble
+from frazil.app.service import Service, check_rescans
 from frazil.clock import Clock, SystemClock
 from frazil.config.load import load_config
-from frazil.config.model import PipelineConfig
-from frazil.daemon import inspection
-from frazil.daemon.assemble import Assembly, assemble
-from frazil.daemon.dropping import drop_table
-from frazil.daemon.examining import Doctor, OnProgress
-from frazil.daemon.maintaining import Maintenance
-from frazil.daemon.places import checked_catalogs
-from frazil.daemon.quarantine import listed
-from frazil.daemon.replay import Replay
-from frazil.daemon.results import (
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.doctor.diagnosis import Diagnosis
+from frazil.doctor.doctor import Doctor, OnProgress
+from frazil.errors import ConfigError
+from frazil.iceberg.jvm.watchdog import abandon, stop_session
+from frazil.iceberg.system.consistent_epochs import ConsistentEpochs
+from frazil.ingest.catalog_handles import checked_catalogs
+from frazil.ingest.loop.target_tables import companion
+from frazil.ingest.quarantine.replay import Replay
+from frazil.ingest.quarantine.store import listed
+from frazil.maintenance.drop import drop_table
+from frazil.maintenance.runner import Maintenance
+from frazil.model.ids import TableName
+from frazil.model.position import NotAPosition, Position, parse_position
+from frazil.model.results import (
     CheckReport,
     ConsistentEpoch,
-    Diagnosis,
+    EpochRow,
     MaintenanceStep,
-    Progress,
-    PublishedEpoch,
     QuarantinedChange,
     ReplayReport,
+    RunProgress,
     RunSummary,
     SourceSnapshot,
     TableStatus,
 )
-from frazil.daemon.service import Service, check_rescans
-from frazil.daemon.tables import companion
-from frazil.errors import ConfigError
-from frazil.lake.consistent import ConsistentEpochs
-from frazil.lake.jvm import abandon, stop_session
-from frazil.model.names import TableName
-from frazil.model.position import NotAPosition, Position, parse_position
 from frazil.model.write import Role
 from frazil.observability.metrics import Metrics
 
@@ -120,27 +122,30 @@ class Pipeline:
     def run(
         self,
         once: bool = False,
-        on_progress: Callable[[Progress], None] | None = None,
+        on_progress: Callable[[RunProgress], None] | None = None,
         stop: Event | None = None,
         reload: Event | None = None,
+        take_over: bool = False,
     ) -> RunSummary:
         """Publishes until `stop` is set, or with `once` until everything resolved is published. When `reload` is set,
         the configuration is read again and the run goes on with it.
 
-        `on_progress` is called from several threads, one at a time. Raises a FrazilError if a person must act.
+        `on_progress` is called in a thread of its own, soon after something has changed, and once at the end; what it
+        raises ends the run. Raises a FrazilError if a person must act; beside a daemon that was found, also if this is
+        a run `once` that is not told to `take_over`.
         """
         service = Service(self, self.metrics, self.clock, on_progress, stop or Event(), reload or Event())
-        return service.run(once)
+        return service.run(once, take_over)
 
     def check(self) -> CheckReport:
         """Connects to everything and says what a run would create or change; changes nothing."""
         parts, assembly = self.assembled.parts, self.assembled
-        return inspection.check(parts, checked_catalogs(assembly.places, self.config), assembly.described_feed)
+        return checking.check(parts, checked_catalogs(assembly.places, self.config), assembly.described_feed)
 
     def status(self) -> list[TableStatus]:
         return inspection.status(self.assembled.parts)
 
-    def epochs(self, table: str) -> list[PublishedEpoch]:
+    def epochs(self, table: str) -> list[EpochRow]:
         """What was published to a target table, newest first. Raises ConfigError if it is not a table of this
         pipeline."""
         return inspection.epochs(self.assembled.parts, table)
@@ -232,7 +237,7 @@ class Pipeline:
         parts, assembly = self.assembled.parts, self.assembled
         target = inspection.mirror(parts, table)
         source = inspection.source_of(parts, target)
-        return Replay(parts, assembly.quarantined, assembly.lake, source).run()
+        return Replay(parts, assembly.quarantined, assembly.committer, source).run()
 
     def _recorded(self) -> Sequence[ConsistentEpoch]:
         agreement = ConsistentEpochs(self.assembled.places.default.catalog, self.clock)
@@ -245,8 +250,15 @@ class Pipeline:
         return self._opened
 
 
+_SHOWN_TIME = re.compile(r"(\S+ \S+\.\d{3}) Z")
+
+
 def parse_moment(moment: Position | datetime | str) -> Position | datetime:
-    """A position of a source, or a time with its zone. Raises ConfigError."""
+    """A position of a source, or a time with its zone. Raises ConfigError.
+
+    A time as commands print it, `2026-03-01 12:00:00.123 Z`, is cut off after the millisecond: all of that one is
+    meant, so that an epoch is found by what was shown of it.
+    """
     found: Position | datetime | None = None
     if not isinstance(moment, str):
         found = moment
@@ -254,15 +266,16 @@ def parse_moment(moment: Position | datetime | str) -> Position | datetime:
         try:
             found = parse_position(moment)
         except NotAPosition:
+            shown = _SHOWN_TIME.fullmatch(moment)
             try:
-                found = datetime.fromisoformat(moment)
+                found = datetime.fromisoformat(f"{shown[1]}999Z" if shown else moment)
             except ValueError:
                 found = None
     if found is None or (isinstance(found, datetime) and found.tzinfo is None):
         problem = "is neither a position nor a time" if found is None else "has no time zone"
         raise ConfigError(
             f"{moment} {problem}",
-            hint="Write a time like 2026-03-01T12:00:00Z, or a position as `frazil epochs` shows it "
-            "(1701102296662969433.0000000001).",
+            hint="Write a time like 2026-03-01T12:00:00Z, or, in quotes, one or a position as `frazil epochs` shows "
+            "it: '2026-03-01 12:00:00.123 Z', 1701102296662969433.0000000001.",
         )
     return found

@@ -13,31 +13,35 @@ Every run begins by reading the tables' ledgers, so none of them needs anything 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import datetime
-from threading import Event, Lock
+from threading import Event
 from typing import Protocol
 
 from frazil import errors
+from frazil.app.assemble import Assembly
+from frazil.app.pidfile import announced, check_alone
 from frazil.clock import Clock
-from frazil.config.model import PipelineConfig
+from frazil.config.pipeline_config import PipelineConfig
 from frazil.config.secrets import Redactor
-from frazil.daemon.assemble import Assembly
-from frazil.daemon.autovacuum import Autovacuum
-from frazil.daemon.maintaining import Maintenance
-from frazil.daemon.presence import announce, withdraw
-from frazil.daemon.results import Progress, RunSummary, TableProgress
-from frazil.daemon.standing import backoff
-from frazil.daemon.supervisor import Outcome, Supervisor
-from frazil.daemon.tables import RunningTable
-from frazil.lake.jvm import JvmWatch
-from frazil.observability.health import Health, Pulse
-from frazil.observability.history import History
-from frazil.observability.http import DaemonServer
+from frazil.iceberg.jvm.watchdog import JvmWatch
+from frazil.ingest.loop.debounce import Debounced
+from frazil.ingest.loop.supervisor import Outcome, Supervisor
+from frazil.ingest.loop.table_state import backoff
+from frazil.ingest.loop.target_tables import TargetTable
+from frazil.maintenance.runner import Maintenance
+from frazil.maintenance.scheduler import Autovacuum
+from frazil.model.results import RunProgress, RunSummary, TableProgress
+from frazil.model.state import TableState
 from frazil.observability.logs import Log
 from frazil.observability.metrics import Metrics
+from frazil.serve.http.health import Health, Pulse
+from frazil.serve.http.server import DaemonServer
+from frazil.serve.http.timeseries import Timeseries
 
 _log = Log("frazil.daemon")
 _STARTING = "the pipeline is starting"
+_NOT_TAKEN = "the new configuration is not taken; the old one goes on"
 _SEEN_GONE_SECONDS = 1.0
 _VACUUM_STOPS_SECONDS = 5.0
 
@@ -66,7 +70,7 @@ class Service:
         pipeline: Opens,
         metrics: Metrics,
         clock: Clock,
-        on_progress: Callable[[Progress], None] | None,
+        on_progress: Callable[[RunProgress], None] | None,
         stop: Event,
         reload: Event,
     ) -> None:
@@ -77,7 +81,7 @@ class Service:
         self._stop = stop
         self._reload = reload
         self._started_at = clock.now()
-        self._telling = Lock()
+        self._telling = Debounced(self._tell, clock, "frazil-progress")
         self._pulse = Pulse(clock)
         self._supervisor: Supervisor | None = None
         self._watch: JvmWatch | None = None
@@ -85,43 +89,50 @@ class Service:
         self._shown: set[str] = set()
         self._before = RunSummary(epochs=0, rows=0, deletes=0, dropped=0, tables=0, resolved=None)
 
-    def run(self, once: bool) -> RunSummary:
-        """Publishes until `stop` is set, or with `once` until everything resolved is published."""
+    def run(self, once: bool, take_over: bool = False) -> RunSummary:
+        """Publishes until `stop` is set, or with `once` until everything resolved is published. Raises ConfigError for
+        a run `once` beside a daemon, unless it is to `take_over`."""
         config = self._pipeline.assembled.parts.config
+        if once and not take_over:
+            check_alone(config)
         server = self._server(config, once)
-        if not once:
-            announce(config.pipeline, "" if server is None else server.url)
-        losses = 0
         try:
-            while True:
-                outcome, lost = self._run(once)
-                if outcome is Outcome.FINISHED:
-                    return self._summary
-                self._before = self._summary
-                if lost is None:
-                    assert self._next is not None
-                    self._assembled_anew(self._next)
-                    losses = 0
-                    continue
-                losses += 1
-                self._begin_after(lost, losses)
+            with nullcontext() if once else announced(config, "" if server is None else server.url):
+                self._run_to_its_end(once)
         finally:
-            if not once:
-                withdraw(config.pipeline)
+            self._telling.end()
             if server is not None:
                 server.stop()
+        if self._telling.failure is not None:
+            raise self._telling.failure
+        return self._summary
+
+    def _run_to_its_end(self, once: bool) -> None:
+        losses = 0
+        while True:
+            outcome, lost = self._run(once)
+            if outcome is Outcome.FINISHED:
+                return
+            self._before = self._summary
+            if lost is None:
+                assert self._next is not None
+                self._assembled_anew(self._next)
+                losses = 0
+                continue
+            losses += 1
+            self._begin_after(lost, losses)
 
     def _run(self, once: bool) -> tuple[Outcome, str | None]:
         """Why it ended; with a text if the JVM was lost."""
         assembly = self._pipeline.assembled
         watch = JvmWatch(assembly.spark, lambda reason: None, may_kill=self._pipeline.owns_session, clock=self._clock)
         self._watch = watch
-        self._supervisor = Supervisor(assembly.parts, self._tell, self._stop, self._is_interrupted)
+        self._supervisor = Supervisor(assembly.parts, lambda _: self._telling.ask(), self._stop, self._is_interrupted)
         vacuum = None if once else self._autovacuum(assembly, self._supervisor)
         try:
             outcome = self._supervisor.run(once)
         except Exception as error:
-            if not isinstance(error, errors.FrazilError):
+            if not isinstance(error, errors.FrazilError) or isinstance(error, errors.Transient):
                 # A connection breaks a moment before the process behind it is seen to be gone.
                 self._clock.wait(_SEEN_GONE_SECONDS)
             if watch.lost is None or self._stop.is_set():
@@ -156,15 +167,15 @@ class Service:
         wait = backoff(losses, self._clock.jitter())
         _log.error("Spark is started anew", reason=lost, seconds=round(wait, 1), hint="spark.jvm_memory caps its heap")
         if not self._clock.wait(wait, self._stop):
-            self._assemble_after_loss()
+            self._assemble_as_before(new_session=True)
 
-    def _assemble_after_loss(self) -> None:
+    def _assemble_as_before(self, *, new_session: bool) -> None:
         attempts = 0
         while not self._stop.is_set():
             self._pulse.beat()
             try:
                 config = self._pipeline.assembled.parts.config
-                self._pipeline.assemble_anew(config, new_session=True)
+                self._pipeline.assemble_anew(config, new_session=new_session)
             except (errors.Transient, errors.OutcomeUnknown) as error:
                 attempts += 1
                 _log.warning("cannot begin yet", reason=str(error), attempt=attempts)
@@ -173,12 +184,20 @@ class Service:
                 return
 
     def _assembled_anew(self, config: PipelineConfig) -> None:
+        """As the one so far if what the new one names cannot be opened: whoever reloads wants no daemon to end."""
         self._next = None
-        self._pipeline.assemble_anew(config, new_session=False)
-        _log.info("configuration reloaded", tables=len(config.tables))
+        try:
+            self._pipeline.assemble_anew(config, new_session=False)
+        except errors.FrazilError as error:
+            _log.error(_NOT_TAKEN, reason=str(error), hint=error.hint)
+            self._assemble_as_before(new_session=False)
+        else:
+            _log.info("configuration reloaded", tables=len(config.tables))
 
     def _is_interrupted(self) -> bool:
         self._pulse.beat()
+        if self._telling.failure is not None:
+            raise self._telling.failure
         if self._watch is not None and self._watch.lost is not None:
             return True
         if self._reload.is_set():
@@ -186,8 +205,7 @@ class Service:
             try:
                 self._next = self._reread()
             except errors.FrazilError as error:
-                facts = {"reason": str(error), "hint": error.hint}
-                _log.error("the new configuration is not taken; the old one goes on", **facts)
+                _log.error(_NOT_TAKEN, reason=str(error), hint=error.hint)
         return self._next is not None
 
     def _reread(self) -> PipelineConfig:
@@ -217,31 +235,37 @@ class Service:
         run.resync(mirrors[table].source)
         return f"{table} is loaded anew on a branch; readers see it when it is complete"
 
-    def progress(self) -> Progress:
+    def progress(self) -> RunProgress:
         run = self._supervisor
         if run is None:
-            return Progress((), pipeline=self._pipeline.assembled.parts.config.pipeline, started_at=self._started_at)
-        now = self._clock.now()
-        return Progress(
-            tuple(_table_progress(table, now) for table in run.tables.values()),
-            None if run.resolved is None else run.resolved.text,
-            self._pipeline.assembled.parts.config.pipeline,
+            return RunProgress((), pipeline=self._pipeline.assembled.parts.config.pipeline, started_at=self._started_at)
+        now, resolved, parts = self._clock.now(), run.resolved, self._pipeline.assembled.parts
+        index = None if parts.locators is None else parts.locators.index
+        return RunProgress(
+            (
+                *(_table_progress(table, now) for table in run.tables.values()),
+                *(_refused_progress(name, error) for name, error in run.refused.items()),
+            ),
+            None if resolved is None else resolved.text,
+            parts.config.pipeline,
             self._started_at,
+            index.bytes if index is not None and index.entries else None,
+            None if index is None else index.hit_rate,
         )
 
     def health(self) -> Health:
         ready = self._supervisor is not None and self._supervisor.is_publishing
         return self._pulse.health(ready, "" if ready else _STARTING)
 
-    def _tell(self, run: Supervisor) -> None:
-        if run.is_publishing:
-            names = set(run.tables)
+    def _tell(self) -> None:
+        """All tables cost what they cost, so this is done now and then, not after each commit."""
+        run = self._supervisor
+        if run is not None and run.is_publishing:
+            names = {*run.tables, *run.refused}
             gone, self._shown = self._shown - names, names
-            for name in gone:
-                self._metrics.table_removed(name)
+            self._metrics.tables_removed(gone)
         if self._on_progress is not None:
-            with self._telling:
-                self._on_progress(self.progress())
+            self._on_progress(self.progress())
 
     def _server(self, config: PipelineConfig, once: bool) -> DaemonServer | None:
         http = config.http
@@ -254,7 +278,7 @@ class Service:
             metrics=self._metrics,
             progress=self.progress,
             health=self.health,
-            history=History(),
+            history=Timeseries(),
             actions=self,
             redact=Redactor(config),
             clock=self._clock,
@@ -277,7 +301,7 @@ class Service:
 
 def check_rescans(assembly: Assembly, table: str) -> None:
     """Raises ConfigError if the source cannot be asked for all that a table holds."""
-    if not assembly.parts.source.rescans:
+    if not assembly.parts.source.can_reload:
         raise errors.ConfigError(
             f"{table} cannot be loaded anew: a changefeed tells each change once, and nobody can ask it for all rows",
             hint="Make a changefeed with initial_scan = 'yes' at another address, and a pipeline of another name over "
@@ -285,8 +309,8 @@ def check_rescans(assembly: Assembly, table: str) -> None:
         )
 
 
-def _table_progress(table: RunningTable, now: datetime) -> TableProgress:
-    done, trouble, held, upkeep = table.done_through, table.trouble, table.holdings, table.upkeep
+def _table_progress(table: TargetTable, now: datetime) -> TableProgress:
+    done, trouble, held, maintenance_status = table.done_through, table.trouble, table.stats, table.maintenance_status
     return TableProgress(
         table.name,
         table.state,
@@ -296,15 +320,24 @@ def _table_progress(table: RunningTable, now: datetime) -> TableProgress:
         table.lag(now),
         source=table.source,
         deletes=table.deletes,
-        snapshot_id=table.snapshot_id,
+        snapshot_id=table.head_snapshot_id,
+        epoch_snapshot_id=table.snapshot_id,
+        table_rows=None if held is None else held.rows,
+        quarantined=table.quarantined,
+        exit_code=0 if trouble is None else trouble.exit_code,
         data_files=None if held is None else held.data_files,
         delete_files=None if held is None else held.delete_files,
         snapshots=None if held is None else held.snapshots,
         error="" if trouble is None else str(trouble),
         hint="" if trouble is None else trouble.hint,
         load=table.load,
-        maintained_at=upkeep.at,
-        maintenance=upkeep.done,
-        maintenance_waits=upkeep.waits,
-        debt=upkeep.debt,
+        maintained_at=maintenance_status.at,
+        maintenance=maintenance_status.done,
+        maintenance_waits=maintenance_status.waits,
+        debt=maintenance_status.debt,
     )
+
+
+def _refused_progress(name: str, error: errors.ConfigError) -> TableProgress:
+    """Under the source's name: it has no target."""
+    return TableProgress(name, TableState.STOPPED, None, 0, 0, None, source=name, error=str(error), hint=error.hint)

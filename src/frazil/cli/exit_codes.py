@@ -10,6 +10,7 @@ from frazil.errors import (
     ConfigError,
     Fenced,
     FrazilError,
+    LedgerTooNew,
     SourceLost,
     TableChanged,
     Transient,
@@ -24,10 +25,12 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
     (TableChanged.exit_code, "a table was rolled back, recreated or edited: see frazil rewind"),
     (Fenced.exit_code, "a newer run of this pipeline has taken over; do not restart this one"),
     (CatalogRefused.exit_code, "the catalog or the storage said no"),
+    (LedgerTooNew.exit_code, "a newer Frazil has written to a table: upgrade this one"),
 )
 
 _KINDS: Mapping[int, type[FrazilError]] = {
-    kind.exit_code: kind for kind in (ConfigError, BadInput, SourceLost, TableChanged, Fenced, CatalogRefused)
+    kind.exit_code: kind
+    for kind in (ConfigError, BadInput, SourceLost, TableChanged, Fenced, CatalogRefused, LedgerTooNew)
 }
 
 

@@ -14,21 +14,21 @@ from typing import Any
 
 import click
 
-from frazil.cli.as_of import as_of
-from frazil.cli.check import check
-from frazil.cli.doctor import doctor
-from frazil.cli.drop import drop
-from frazil.cli.epochs import epochs
+from frazil.cli.commands.as_of import as_of
+from frazil.cli.commands.check import check
+from frazil.cli.commands.doctor import doctor
+from frazil.cli.commands.drop import drop
+from frazil.cli.commands.epochs import epochs
+from frazil.cli.commands.init import init
+from frazil.cli.commands.maintain import maintain
+from frazil.cli.commands.quarantine import quarantine
+from frazil.cli.commands.reload import reload
+from frazil.cli.commands.resync import resync
+from frazil.cli.commands.rewind import rewind
+from frazil.cli.commands.run import run
+from frazil.cli.commands.status import status
 from frazil.cli.exit_codes import EPILOG
-from frazil.cli.init import init
-from frazil.cli.maintain import maintain
-from frazil.cli.quarantine import quarantine
-from frazil.cli.reload import reload
-from frazil.cli.resync import resync
-from frazil.cli.rewind import rewind
-from frazil.cli.run import run
 from frazil.cli.seam import Session
-from frazil.cli.status import status
 from frazil.errors import FrazilError
 
 _REPORT_BUG = "run again with --debug for the traceback; it may be a defect of Frazil"
@@ -93,8 +93,8 @@ def cli() -> None:
     """
 
 
-if importlib.util.find_spec("frazil.cli.demo") is not None:
-    cli.add_command(LateCommand("demo", "frazil.cli.demo", "Show Frazil at work: no database, no cloud."))
+if importlib.util.find_spec("frazil.cli.commands.demo") is not None:
+    cli.add_command(LateCommand("demo", "frazil.cli.commands.demo", "Show Frazil at work: no database, no cloud."))
 for _command in (run, check, status, epochs, as_of, quarantine, rewind, resync, reload, maintain, doctor, drop, init):
     cli.add_command(_command)
 

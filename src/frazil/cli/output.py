@@ -17,12 +17,17 @@ from typing import Any
 
 import click
 from rich import box
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
+from frazil.model.position import NotAPosition, parse_position
+
 NOTHING = "-"
-_WIDE = 240
-"""Columns where stdout is no terminal: a pipe or a file must not cut positions."""
+_WIDE = 10_000
+"""Columns where stdout is no terminal: nothing is cut or left out in a pipe or a file."""
+_FOLDED = 30
+_BETWEEN = 3
 
 
 def print_json(items: Iterable[Any]) -> None:
@@ -36,24 +41,53 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{value!r} has no JSON form")
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Sequence[str] = ()) -> None:
+def print_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    numbers: Sequence[str] = (),
+    folds: Sequence[str] = (),
+) -> None:
+    """On a terminal that is too narrow the last columns are left out, and that is said; the first two always stay.
+    Long texts of columns that `folds` names go on in the next line instead."""
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+    table, left_out = fitting_table(headings, list(rows), console.width, numbers=numbers, folds=folds)
     with console.capture() as captured:
-        console.print(table_of(headings, rows, numbers=numbers))
+        console.print(table)
     click.echo("\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines()))
+    if left_out:
+        click.echo(f"a wider terminal shows more, and --json all: {', '.join(left_out)}", err=True)
 
 
-def table_of(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Sequence[str] = ()) -> Table:
+def fitting_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    width: int,
+    *,
+    numbers: Sequence[str] = (),
+    folds: Sequence[str] = (),
+) -> tuple[Table, tuple[str, ...]]:
+    """As many of the columns, from the first, as fit side by side; and the others, if there are any."""
+    widths = [max(map(cell_len, (heading, *(_cell(row[at]) for row in rows)))) for at, heading in enumerate(headings)]
+    needed = [min(_FOLDED, wide) if name in folds else wide for name, wide in zip(headings, widths, strict=True)]
+    shown = len(headings)
+    while shown > 2 and sum(needed[:shown]) + _BETWEEN * shown > width:
+        shown -= 1
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading in numbers else "left", overflow="fold")
+    for heading in headings[:shown]:
+        side: JustifyMethod = "right" if heading in numbers else "left"
+        table.add_column(heading, justify=side, overflow="fold", no_wrap=bool(folds) and heading not in folds)
     for row in rows:
-        table.add_row(*(NOTHING if cell is None else _escaped(cell) for cell in row))
-    return table
+        table.add_row(*(_escaped(_cell(cell)) for cell in row[:shown]))
+    return table, tuple(headings[shown:])
 
 
-def _escaped(cell: Any) -> str:
-    return str(cell).replace("[", r"\[")
+def _cell(cell: Any) -> str:
+    return NOTHING if cell is None else str(cell)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")
 
 
 def seconds_text(seconds: float | None) -> str | None:
@@ -71,6 +105,22 @@ def seconds_text(seconds: float | None) -> str | None:
 
 def moment_text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def position_text(resolved: str | None) -> str | None:
+    """For people: when it was by the source's clock, `2026-11-17 12:35:05.353 Z`; the position itself if it tells no
+    time. Scripts get the exact position."""
+    if resolved is None:
+        return None
+    try:
+        moment = parse_position(resolved).source_time
+    except NotAPosition:
+        moment = None
+    return resolved if moment is None else time_text(moment)
+
+
+def time_text(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC).isoformat(sep=' ', timespec='milliseconds').removesuffix('+00:00')} Z"
 
 
 def counted(number: int, noun: str) -> str:

@@ -23,18 +23,17 @@ from typing import Any, Protocol
 import click
 
 from frazil.config.load import load_config
-from frazil.config.model import PipelineConfig
+from frazil.config.pipeline_config import PipelineConfig
 from frazil.config.secrets import Redactor
-from frazil.daemon.results import (
+from frazil.doctor.diagnosis import Diagnosis, ExaminationProgress
+from frazil.model.results import (
     CheckReport,
     ConsistentEpoch,
-    Diagnosis,
-    Examining,
+    EpochRow,
     MaintenanceStep,
-    Progress,
-    PublishedEpoch,
     QuarantinedChange,
     ReplayReport,
+    RunProgress,
     RunSummary,
     SourceSnapshot,
     TableStatus,
@@ -45,18 +44,19 @@ _LEVELS = ("debug", "info", "warning", "error")
 
 
 class PipelineApi(Protocol):
-    """An open pipeline, as `frazil.daemon.api.Pipeline` is inside its `with`."""
+    """An open pipeline, as `frazil.app.pipeline.Pipeline` is inside its `with`."""
 
     def run(
         self,
         once: bool = False,
-        on_progress: Callable[[Progress], None] | None = None,
+        on_progress: Callable[[RunProgress], None] | None = None,
         stop: threading.Event | None = None,
         reload: threading.Event | None = None,
+        take_over: bool = False,
     ) -> RunSummary: ...
     def check(self) -> CheckReport: ...
     def status(self) -> Sequence[TableStatus]: ...
-    def epochs(self, table: str) -> Sequence[PublishedEpoch]: ...
+    def epochs(self, table: str) -> Sequence[EpochRow]: ...
     def as_of(self, table: str, moment: str) -> SourceSnapshot: ...
     def consistent(self, moment: str | None = None) -> ConsistentEpoch: ...
     def consistent_epochs(self) -> Sequence[ConsistentEpoch]: ...
@@ -69,7 +69,7 @@ class PipelineApi(Protocol):
         tables: Sequence[str] = (),
         *,
         fix: bool = False,
-        on_progress: Callable[[Examining], None] | None = None,
+        on_progress: Callable[[ExaminationProgress], None] | None = None,
     ) -> Iterator[Diagnosis]: ...
     def quarantine(self, table: str | None = None) -> Sequence[QuarantinedChange]: ...
     def replay(self, table: str) -> ReplayReport: ...
@@ -85,7 +85,7 @@ class OpenPipeline(Protocol):
 
 
 def open_real_pipeline(config: PipelineConfig, *, reread: Reread | None = None) -> AbstractContextManager[PipelineApi]:
-    pipeline = importlib.import_module("frazil.daemon.api").Pipeline
+    pipeline = importlib.import_module("frazil.app.pipeline").Pipeline
     opened: AbstractContextManager[PipelineApi] = pipeline(config, reread=reread)
     return opened
 

@@ -11,9 +11,9 @@ from typing import Any, get_args
 
 import yaml
 
+from frazil.config.base import Settings
 from frazil.config.describe import Option, options_of
-from frazil.config.model import MONGODB, SOURCE_KINDS, PipelineConfig
-from frazil.config.settings import Settings
+from frazil.config.pipeline_config import MONGODB, SOURCE_KINDS, PipelineConfig
 
 KINDS = SOURCE_KINDS
 _WIDTH = 100
@@ -46,13 +46,21 @@ def template(kind: str, *, sinkless: bool) -> str:
         del on["source.feed"], on["tables.key"]
         on |= {"source.uri": _MONGO_URI, "tables.source": "shop.orders"}
         left_out |= {"tables.changelog", "tables.json_as", "tables.key"}
-    return _HEADER + "\n".join(_block(PipelineConfig, "", "", on, left_out)) + "\n"
+    examples = {"tables.columns": {"total": "decimal(12, 2)"}} if kind == MONGODB else {}
+    return _HEADER + "\n".join(_block(PipelineConfig, "", "", on, left_out, examples)) + "\n"
 
 
 def _block(
-    model: type[Settings], path: str, indent: str, on: Mapping[str, Any], left_out: set[str], item: bool = False
+    model: type[Settings],
+    path: str,
+    indent: str,
+    on: Mapping[str, Any],
+    left_out: set[str],
+    examples: Mapping[str, Any],
+    item: bool = False,
 ) -> Iterator[str]:
-    """The lines of one block; `item` says that it is an entry of a list, whose first key carries the dash."""
+    """The lines of one block; `item` says that it is an entry of a list, whose first key carries the dash. `examples`
+    are those that fit this kind of source where the model's own do not."""
     for option in options_of(model):
         here = f"{path}.{option.name}" if path else option.name
         if here in left_out:
@@ -64,7 +72,7 @@ def _block(
             yield from ["", *_prose(option, indent), f"{indent}{option.name}:"]
             blocks = [option.block, *option.others]
             chosen = next((one for one in blocks if on.get(f"{here}.type") in _types(one)), option.block)
-            yield from _block(chosen, here, indent + "  ", on, left_out, item=option.listed)
+            yield from _block(chosen, here, indent + "  ", on, left_out, examples, item=option.listed)
             continue
         if not path:
             yield ""
@@ -74,7 +82,7 @@ def _block(
         if here in on:
             yield f"{inner}{option.name}: {_yaml(on[here])}"
         else:
-            yield f"{inner}#{option.name}: {_switched_off(option)}"
+            yield f"{inner}#{option.name}: {_yaml(examples[here]) if here in examples else _switched_off(option)}"
         if item:
             item, indent = False, indent + "  "
 

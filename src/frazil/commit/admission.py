@@ -2,11 +2,11 @@
 
     head --read_frontier--> Damaged                      -> Stopped   edited
                             RolledBack                   -> Stopped   rolled back: `frazil rewind`
-                            a newer or an equal, other fence -> Fenced    (H12, H45)
+                            a newer or an equal, other fence -> FencedOut    (H12, H45)
                             another source's incarnation -> Stopped   positions are not comparable (H9)
                             otherwise                    -> Admitted  with the newest own entry, if any
 
-Pure. What follows from being admitted, the compare-and-set on the frontier, is decided by `publish`.
+Pure. What follows from being admitted, the compare-and-set on the frontier, is decided by `machine`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from frazil import errors
-from frazil.coordinator.frontier import At, Damaged, Fresh, RolledBack, read_frontier
+from frazil.commit.frontier_check import At, Damaged, Fresh, RolledBack, read_frontier
+from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, LedgerEntry, TableHead
-from frazil.model.names import JobId, TableName
 from frazil.model.position import Position
 
 _KEEP_ONE = "Another process runs this pipeline. Keep one of them; do not restart this one."
@@ -42,7 +42,7 @@ class Admitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced:
+class FencedOut:
     """Another coordinator of the pipeline has taken over."""
 
     by: Fence
@@ -55,7 +55,7 @@ class Stopped:
     error: errors.Terminal
 
 
-def admit(head: TableHead, table: TableName, coordinator: Coordinator) -> Admitted | Fenced | Stopped:
+def admit(head: TableHead, table: TableName, coordinator: Coordinator) -> Admitted | FencedOut | Stopped:
     """`coordinator` may go on only if nothing on the head proves that it must not."""
     match read_frontier(head, coordinator.job):
         case Damaged(reason):
@@ -67,7 +67,7 @@ def admit(head: TableHead, table: TableName, coordinator: Coordinator) -> Admitt
         case At(entry):
             newest = entry.fence
     if newest is not None and outranks(newest, coordinator.fence):
-        return Fenced(newest)
+        return FencedOut(newest)
     if entry is not None and _incomparable(entry.incarnation, coordinator.incarnation):
         return Stopped(_other_source(table, entry, coordinator.incarnation))
     return Admitted(entry)

@@ -16,7 +16,7 @@ from collections import defaultdict
 
 from frazil.errors import BadInput
 from frazil.model.files import FileClosed, Message, Resolved
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
 from frazil.model.position import Position, is_before
 
 
@@ -53,6 +53,10 @@ class EpochBuffer:
     def tables(self, epoch: Position) -> tuple[TableName, ...]:
         """The tables with files in this epoch."""
         return tuple(sorted(self._by_epoch[epoch])) if epoch in self._by_epoch else ()
+
+    def holds(self, table: TableName, epoch: Position) -> bool:
+        """Whether there are files of the table in this epoch."""
+        return epoch in self._by_epoch and table in self._by_epoch[epoch]
 
     def files(self, table: TableName, epoch: Position) -> tuple[FileClosed, ...]:
         """The files of a complete epoch, in an order that does not depend on when they were reported."""

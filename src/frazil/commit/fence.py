@@ -1,10 +1,10 @@
 """Takes over a pipeline: one compare-and-set on its row in the register of pipelines.
 
-    Looking --newest fence--> ours already?  --> Taken       (a lost answer whose request had landed)
-       ^                      otherwise      --> Taking(generation + 1, our owner)
-       |                                           |--accepted--> Taken
-       +------- conflict, unknown, unavailable ----+--refused---> Denied
-                (attempts are bounded: Denied)
+    ReadingFence --newest fence--> ours already?  --> FenceTaken       (a lost answer whose request had landed)
+       ^                      otherwise      --> TakingFence(generation + 1, our owner)
+       |                                           |--accepted--> FenceTaken
+       +------- conflict, unknown, unavailable ----+--refused---> FenceDenied
+                (attempts are bounded: FenceDenied)
 
 Two starters may read one generation; the compare-and-set lets one of them take the next, and the other looks
 again and takes the one after (H45). `advance` decides and is pure, `take_fence` performs.
@@ -17,34 +17,34 @@ from uuid import UUID
 
 from frazil import errors
 from frazil.clock import Clock
-from frazil.coordinator.publish import wait_before
-from frazil.model.commit import Accepted, CommitAnswer, Conflicted, Refused, Unknown
+from frazil.commit.machine import EPOCHS, clock_error
+from frazil.model.commit import Accepted, CommitAnswer, Conflicted, Early, Refused, Unknown
+from frazil.model.ids import JobId
 from frazil.model.ledger import Fence
-from frazil.model.names import JobId
 from frazil.model.ports import Arbiter
 
 ATTEMPTS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Looking:
+class ReadingFence:
     attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
+class TakingFence:
     attempt: int
     fence: Fence
     read: object
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class FenceTaken:
     fence: Fence
 
 
 @dataclass(frozen=True, slots=True)
-class Denied:
+class FenceDenied:
     error: errors.FrazilError
 
 
@@ -56,23 +56,25 @@ class Register:
     read: object
 
 
-State = Looking | Taking | Taken | Denied
+State = ReadingFence | TakingFence | FenceTaken | FenceDenied
 
 
 def advance(state: State, answer: Register | CommitAnswer, owner: UUID, floor: int = 0) -> State:
     """`floor` is the highest generation known from elsewhere: a register that was lost starts above it."""
     match state, answer:
-        case Looking(), Register(Fence() as newest, _) if newest.owner == owner:
-            return Taken(newest)
-        case Looking(attempt), Register(newest, read):
+        case ReadingFence(), Register(Fence() as newest, _) if newest.owner == owner:
+            return FenceTaken(newest)
+        case ReadingFence(attempt), Register(newest, read):
             generation = max(floor, newest.generation if newest else 0) + 1
-            return Taking(attempt, Fence(generation, owner), read)
-        case Taking(_, fence, _), Accepted():
-            return Taken(fence)
-        case ((Looking(attempt) | Taking(attempt)), (Conflicted(reason) | Unknown(reason))):
-            return Looking(attempt + 1) if attempt < ATTEMPTS_MAX else Denied(_contended(reason))
-        case Taking(), Refused(reason, hint):
-            return Denied(_refused(reason, hint))
+            return TakingFence(attempt, Fence(generation, owner), read)
+        case TakingFence(_, fence, _), Accepted():
+            return FenceTaken(fence)
+        case TakingFence(), Early():
+            return FenceDenied(clock_error(answer, "the register of pipelines"))
+        case ((ReadingFence(attempt) | TakingFence(attempt)), (Conflicted(reason) | Unknown(reason))):
+            return ReadingFence(attempt + 1) if attempt < ATTEMPTS_MAX else FenceDenied(_contended(reason))
+        case TakingFence(), Refused(reason, hint):
+            return FenceDenied(_refused(reason, hint))
         case _:
             raise AssertionError(f"{answer} cannot follow {state}")
 
@@ -83,15 +85,15 @@ def take_fence(job: JobId, arbiter: Arbiter, clock: Clock, floor: int = 0) -> Fe
     Raises CatalogUnavailable if the register cannot be written, CatalogRefused if it may not be.
     """
     owner = clock.new_uuid()
-    state: State = Looking()
-    while isinstance(state, Looking | Taking):
-        if isinstance(state, Looking):
-            clock.wait(wait_before(state.attempt, clock.jitter()))
+    state: State = ReadingFence()
+    while isinstance(state, ReadingFence | TakingFence):
+        if isinstance(state, ReadingFence):
+            clock.wait(EPOCHS.before(state.attempt, clock.jitter()))
             answer: Register | CommitAnswer = _look(job, arbiter)
         else:
             answer = _take(job, arbiter, state)
         state = advance(state, answer, owner, floor)
-    if isinstance(state, Denied):
+    if isinstance(state, FenceDenied):
         raise state.error
     return state.fence
 
@@ -105,7 +107,7 @@ def _look(job: JobId, arbiter: Arbiter) -> Register | Unknown:
         return Unknown(f"{type(error).__name__}: {error}")
 
 
-def _take(job: JobId, arbiter: Arbiter, state: Taking) -> CommitAnswer:
+def _take(job: JobId, arbiter: Arbiter, state: TakingFence) -> CommitAnswer:
     try:
         return arbiter.take(job, state.fence, state.read)
     except errors.Terminal:

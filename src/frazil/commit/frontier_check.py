@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from frazil.model.ids import JobId
 from frazil.model.ledger import Fence, LedgerEntry, TableHead
-from frazil.model.names import JobId
 
 
 @dataclass(frozen=True, slots=True)

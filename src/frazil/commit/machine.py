@@ -1,15 +1,18 @@
 """Publishes one epoch of one table exactly once.
 
     NeedHead --head--> another uuid, rolled back, edited, another source  --> Stopped
-     ^    |            another coordinator's fence                        --> Fenced
+     ^    |            another coordinator's fence                        --> FencedOut
      |    |            P >= upper          somebody, or we, did it before --> AlreadyPublished
      |    |            lower < P < upper   part of it is there            --> Recut(P)
      |    |            P < lower           something is missing           --> Stopped
+     |    |            P == lower, but not the columns of the files       --> Stopped
      |    |            P == lower, older rows must be found first         --> Locating --located--.
      |    |            P == lower                                         --> Committing <--------'
      |    `--unavailable--.   (Locating: unavailable, or refused --> Stopped) |   |   |
      +--------------------+----------------------- conflict or unknown -------'   |   `--refused--> Stopped
                           `--> GaveUp, once attempts are used up                  `--accepted--> Published
+
+    Committing --our clock is behind the last commit's--> NeedHead, after a wait; Postponed if that were a long one
 
 P is the newest own entry on the ancestry of the very head that the commit is conditional on. Unknown is
 treated like conflict on purpose: both mean "look again" (a 409 may have landed, H43), and looking finds our
@@ -32,28 +35,33 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from frazil import errors
-from frazil.coordinator.admission import Admitted, Coordinator, Fenced, Stopped, admit, fenced_error
-from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, Refused, Unknown
-from frazil.model.epoch import Frontier
-from frazil.model.files import FileClosed, Kind
+from frazil.commit.admission import Admitted, Coordinator, FencedOut, Stopped, admit, fenced_error
+from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, Early, Refused, Unknown
+from frazil.model.files import FileClosed, FileKind
+from frazil.model.frontier import Frontier
+from frazil.model.ids import TableName, batch_id
 from frazil.model.ledger import LedgerEntry, TableHead
-from frazil.model.names import TableName, batch_id
 from frazil.model.ports import Located
 from frazil.model.position import Hlc, Position, is_before
+from frazil.model.table_form import TableForm
+from frazil.retry import Backoff
 
-ATTEMPTS_MAX = 8
+EPOCHS = Backoff(first=0.1, longest=10.0, attempts=8)
 LOOKUPS_LOST_MAX = 3
-WAIT_FIRST = 0.1
-WAIT_MAX = 10.0
+CLOCK_WAIT_MAX = 30.0
+_WRITE_AGAIN = (
+    "Restart the pipeline: it writes the epoch again for the table as it is now. If a column is gone that the source "
+    "still has, it stops there and says how to go on."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Intent:
+class EpochCommit:
     """One epoch of one table that is to be published.
 
-    `table_uuid` is the table that the files were written for. `requires_empty` if they were written without
-    deletes because that table was empty. `vectors` if the plan's files are not yet what is published: the
-    older rows of their keys must be found first.
+    `table_uuid` is the table that the files were written for, `written` the form it had then. `requires_empty` if they
+    were written without deletes because that table was empty. `vectors` if the plan's files are not yet what is
+    published: the older rows of their keys must be found first.
     """
 
     table: TableName
@@ -62,6 +70,7 @@ class Intent:
     plan: CommitPlan
     requires_empty: bool = False
     vectors: bool = False
+    written: TableForm | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not is_before(self.lower, self.upper):
@@ -85,17 +94,18 @@ class Intent:
     @property
     def needs_completing(self) -> bool:
         """Whether there are rows of which only older ones know all columns."""
-        return any(file.kind is Kind.PARTIAL for file in self.plan.files)
+        return any(file.kind is FileKind.PARTIAL for file in self.plan.files)
 
 
 @dataclass(frozen=True, slots=True)
 class NeedHead:
     """`in_doubt` once a commit was sent whose fate nobody proved: then nothing may be deleted. `lost` counts the
-    lookups whose head had moved before they could be committed."""
+    lookups whose head had moved before they could be committed. The next look comes after `wait` seconds at least."""
 
     attempt: int = 1
     in_doubt: bool = False
     lost: int = 0
+    wait: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +162,18 @@ class GaveUp:
 
 
 @dataclass(frozen=True, slots=True)
+class Postponed:
+    """It cannot be published yet; `error` says until when."""
+
+    error: errors.Transient
+
+
+@dataclass(frozen=True, slots=True)
 class HeldBack:
     """Another table of the same commit cannot be published."""
 
 
-Outcome = Published | AlreadyPublished | Recut | Fenced | Stopped | GaveUp | HeldBack
+Outcome = Published | AlreadyPublished | Recut | FencedOut | Stopped | GaveUp | Postponed | HeldBack
 State = NeedHead | Locating | Committing | Outcome
 
 
@@ -191,47 +208,42 @@ class LocatingRefused:
 Answer = TableHead | HeadUnavailable | HeadRefused | Located | LocatingFailed | LocatingRefused | CommitAnswer
 
 
-def advance(state: State, answer: Answer, intent: Intent) -> State:
+def advance(state: State, answer: Answer, epoch_commit: EpochCommit) -> State:
     match state, answer:
         case NeedHead(), TableHead() as head:
-            return _decide(state, head, intent)
+            return _decide(state, head, epoch_commit)
         case NeedHead(), HeadUnavailable(reason):
             return _look_again(state, state.in_doubt, reason)
         case NeedHead(), HeadRefused(error):
             return Stopped(error)
         case Locating(attempt, head, in_doubt, lost), Located() as located:
-            return Committing(attempt, head, located_plan(intent, located), in_doubt, lost)
+            return Committing(attempt, head, located_plan(epoch_commit, located), in_doubt, lost)
         case Locating(), LocatingFailed(reason):
             return _look_again(state, state.in_doubt, reason)
         case Locating(), LocatingRefused(error):
             return Stopped(error)
         case Committing(), Accepted(snapshot_id):
             return Published(snapshot_id, state.plan)
+        case Committing(), Early():
+            return _too_early(state, answer, epoch_commit)
         case Committing(lost=lost), Conflicted(reason):
-            return _look_again(replace(state, lost=lost + intent.needs_locating), True, reason)
+            return _look_again(replace(state, lost=lost + epoch_commit.needs_locating), True, reason)
         case Committing(), Unknown(reason):
             return _look_again(state, True, reason)
         case Committing(), Refused():
-            return Stopped(_refused(intent, answer))
+            return Stopped(_refused(epoch_commit, answer))
         case _:
             raise AssertionError(f"{answer} cannot follow {state}")
 
 
 def held_back(states: Sequence[State]) -> tuple[State, ...]:
     """The tables of one commit, once one of them has ended without being published: then nothing more is sent."""
-    if not any(isinstance(state, Recut | Fenced | Stopped | GaveUp) for state in states):
+    if not any(isinstance(state, Recut | FencedOut | Stopped | GaveUp | Postponed) for state in states):
         return tuple(states)
     return tuple(HeldBack() if isinstance(state, NeedHead | Locating | Committing) else state for state in states)
 
 
-def wait_before(attempt: int, jitter: float) -> float:
-    """Seconds to wait before an attempt: none before the first, then doubling; `jitter` takes up to half off."""
-    if attempt <= 1:
-        return 0.0
-    return min(WAIT_MAX, WAIT_FIRST * 2.0 ** (attempt - 2)) * (1.0 - jitter / 2)
-
-
-def make_intent(
+def make_epoch_commit(
     coordinator: Coordinator,
     table: TableName,
     table_uuid: str,
@@ -241,35 +253,37 @@ def make_intent(
     requires_empty: bool = False,
     source: str = "",
     vectors: bool = False,
-) -> Intent:
+    written: TableForm | None = None,
+) -> EpochCommit:
     """The intent to publish these files as the epoch (lower, upper]; without files it is a heartbeat.
 
     `source` is the source's own name of the table. With `vectors` the files are data and keys of deleted rows, of
-    which a Locator makes what is published.
+    which a Locator makes what is published. `written` is the table's form that the files were written under.
     """
     files = tuple(files)
     entry = replace(ledger_entry(coordinator, table, lower, upper, files), source=source)
     plan = CommitPlan(entry=entry, files=files, extra_summary=_crdb_summary(entry))
-    return Intent(
+    return EpochCommit(
         table=table,
         table_uuid=table_uuid,
         coordinator=coordinator,
         plan=plan,
         requires_empty=requires_empty,
         vectors=vectors,
+        written=written,
     )
 
 
-def located_plan(intent: Intent, located: Located) -> CommitPlan:
+def located_plan(epoch_commit: EpochCommit, located: Located) -> CommitPlan:
     """What is committed in place of the intent's own plan; its ledger counts what really is."""
     files = located.files
-    if any(file.kind is Kind.PARTIAL for file in files):
-        raise AssertionError(f"{intent.table}: rows that are not whole cannot be committed")
-    data = [file for file in files if file.kind is Kind.DATA]
+    if any(file.kind is FileKind.PARTIAL for file in files):
+        raise AssertionError(f"{epoch_commit.table}: rows that are not whole cannot be committed")
+    data = [file for file in files if file.kind is FileKind.DATA]
     deletes = [file for file in files if file.kind.deletes]
-    by_equality = sum(file.records for file in deletes if file.kind is Kind.EQUALITY_DELETE)
+    by_equality = sum(file.records for file in deletes if file.kind is FileKind.EQUALITY_DELETE)
     entry = replace(
-        intent.plan.entry,
+        epoch_commit.plan.entry,
         operation=_operation(data, deletes or located.removed_deletes),
         data_files=len(data),
         delete_files=len(deletes),
@@ -278,10 +292,10 @@ def located_plan(intent: Intent, located: Located) -> CommitPlan:
         deletes=by_equality + located.found,
     )
     return replace(
-        intent.plan,
+        epoch_commit.plan,
         entry=entry,
         files=files,
-        extra_summary={**intent.plan.extra_summary, **_crdb_summary(entry)},
+        extra_summary={**epoch_commit.plan.extra_summary, **_crdb_summary(entry)},
         removed_deletes=located.removed_deletes,
         must_exist=located.must_exist,
     )
@@ -291,7 +305,7 @@ def ledger_entry(
     coordinator: Coordinator, table: TableName, lower: Position | None, upper: Frontier, files: tuple[FileClosed, ...]
 ) -> LedgerEntry:
     """What the ledger will say. It does not depend on the head; the lake adds snapshot id and sequence number."""
-    data = [file for file in files if file.kind is Kind.DATA]
+    data = [file for file in files if file.kind is FileKind.DATA]
     deletes = [file for file in files if file.kind.deletes]
     return LedgerEntry(
         job=coordinator.job,
@@ -314,57 +328,75 @@ def _operation(data: Sequence[object], deletes: Sequence[object]) -> str:
     return "row_delta" if deletes else "append" if data else "heartbeat"
 
 
-def failure(outcome: Outcome, intent: Intent) -> errors.FrazilError | None:
+def failure(outcome: Outcome, epoch_commit: EpochCommit) -> errors.FrazilError | None:
     """The error a caller meets; None if the epoch is published or is to be cut again."""
     match outcome:
-        case Stopped(error):
+        case Stopped(error) | Postponed(error):
             return error
-        case Fenced(by):
-            return fenced_error(intent.table, by, intent.coordinator.fence)
+        case FencedOut(by):
+            return fenced_error(epoch_commit.table, by, epoch_commit.coordinator.fence)
         case GaveUp(attempts, in_doubt, reason):
             kind = errors.OutcomeUnknown if in_doubt else errors.CatalogUnavailable
             return kind(
-                f"{intent.table}: the epoch up to {intent.upper} was tried {attempts} times, last answer: {reason}",
+                f"{epoch_commit.table}: the epoch up to {epoch_commit.upper} was tried {attempts} times, "
+                f"last answer: {reason}",
                 hint="The pipeline tries again by itself and first looks whether the commit landed. Delete no files. "
                 "If it stays like this, look at the catalog.",
-                table=intent.table.text,
-                epoch=intent.upper.text,
+                table=epoch_commit.table.text,
+                epoch=epoch_commit.upper.text,
                 attempts=attempts,
             )
         case _:
             return None
 
 
-def _decide(state: NeedHead, head: TableHead, intent: Intent) -> State:
-    if head.uuid != intent.table_uuid:
-        return Stopped(_recreated(intent, head))
-    match admit(head, intent.table, intent.coordinator):
+def _decide(state: NeedHead, head: TableHead, epoch_commit: EpochCommit) -> State:
+    if head.uuid != epoch_commit.table_uuid:
+        return Stopped(_recreated(epoch_commit, head))
+    match admit(head, epoch_commit.table, epoch_commit.coordinator):
         case Admitted() as admitted:
-            return _compare_and_set(state, head, admitted, intent)
+            return _compare_and_set(state, head, admitted, epoch_commit)
         case barred:
             return barred
 
 
-def _compare_and_set(state: NeedHead, head: TableHead, admitted: Admitted, intent: Intent) -> State:
+def _compare_and_set(state: NeedHead, head: TableHead, admitted: Admitted, epoch_commit: EpochCommit) -> State:
     """Rule 2 of publishing: nothing but the frontier on this head says whether the epoch fits."""
     position = admitted.position
-    if position == intent.lower:
-        if intent.requires_empty and not head.is_empty:
+    if position == epoch_commit.lower:
+        if epoch_commit.requires_empty and not head.is_empty:
             return Recut(position)
-        if intent.needs_locating:
-            return Locating(state.attempt, head, state.in_doubt, state.lost, intent.needs_completing)
-        return Committing(state.attempt, head, intent.plan, state.in_doubt, state.lost)
-    if admitted.entry is not None and not is_before(position, intent.upper):
+        if (error := _misfit(epoch_commit, head)) is not None:
+            return Stopped(error)
+        if epoch_commit.needs_locating:
+            return Locating(state.attempt, head, state.in_doubt, state.lost, epoch_commit.needs_completing)
+        return Committing(state.attempt, head, epoch_commit.plan, state.in_doubt, state.lost)
+    if admitted.entry is not None and not is_before(position, epoch_commit.upper):
         return AlreadyPublished(admitted.entry)
-    if is_before(intent.lower, position):
+    if is_before(epoch_commit.lower, position):
         return Recut(position)
-    return Stopped(_behind(intent, position))
+    return Stopped(_behind(epoch_commit, position))
 
 
 def _look_again(state: NeedHead | Locating | Committing, in_doubt: bool, reason: str) -> NeedHead | GaveUp:
-    if state.attempt >= ATTEMPTS_MAX:
+    if state.attempt >= EPOCHS.attempts:
         return GaveUp(state.attempt, in_doubt, reason)
     return NeedHead(state.attempt + 1, in_doubt, state.lost)
+
+
+def _too_early(state: Committing, answer: Early, epoch_commit: EpochCommit) -> NeedHead | Postponed:
+    if answer.seconds <= CLOCK_WAIT_MAX and state.attempt < EPOCHS.attempts:
+        return NeedHead(state.attempt + 1, state.in_doubt, state.lost, answer.seconds)
+    return Postponed(clock_error(answer, epoch_commit.table.text))
+
+
+def clock_error(answer: Early, table: str) -> errors.ClockBehind:
+    return errors.ClockBehind(
+        f"{table}: {answer.reason}",
+        hint=answer.hint,
+        table=table,
+        seconds=round(answer.seconds),
+    )
 
 
 def _crdb_summary(entry: LedgerEntry) -> dict[str, str]:
@@ -379,35 +411,53 @@ def _crdb_summary(entry: LedgerEntry) -> dict[str, str]:
     }
 
 
-def _recreated(intent: Intent, head: TableHead) -> errors.TableChanged:
+def _recreated(epoch_commit: EpochCommit, head: TableHead) -> errors.TableChanged:
     return errors.TableChanged(
-        f"{intent.table} was dropped and created again while its epoch up to {intent.upper} was being written",
+        f"{epoch_commit.table} was dropped and created again while its epoch up to {epoch_commit.upper} was "
+        "being written",
         hint="Restart the pipeline: it loads the new table from the start of the source, if the source still has it.",
-        table=intent.table.text,
+        table=epoch_commit.table.text,
         what="recreated",
-        expected_uuid=intent.table_uuid,
+        expected_uuid=epoch_commit.table_uuid,
         found_uuid=head.uuid,
     )
 
 
-def _behind(intent: Intent, position: Position | None) -> errors.TableChanged:
+def _behind(epoch_commit: EpochCommit, position: Position | None) -> errors.TableChanged:
     found = "holds no epoch of this pipeline" if position is None else f"ends at {position}"
     return errors.TableChanged(
-        f"{intent.table} {found}, but this coordinator had published it up to {intent.lower}: "
+        f"{epoch_commit.table} {found}, but this coordinator had published it up to {epoch_commit.lower}: "
         "the table was set back together with its ledger",
-        hint=f"If that was intended, run `frazil rewind CONFIG {intent.table}` and restart: the pipeline goes on from "
-        "what the table holds now. `frazil epochs` shows what that is.",
-        table=intent.table.text,
+        hint=f"If that was intended, run `frazil rewind CONFIG {epoch_commit.table}` and restart: the pipeline goes "
+        "on from what the table holds now. `frazil epochs` shows what that is.",
+        table=epoch_commit.table.text,
         what="edited",
-        expected=None if intent.lower is None else intent.lower.text,
+        expected=None if epoch_commit.lower is None else epoch_commit.lower.text,
         found=None if position is None else position.text,
     )
 
 
-def _refused(intent: Intent, answer: Refused) -> errors.CatalogRefused:
+def _misfit(epoch_commit: EpochCommit, head: TableHead) -> errors.TableChanged | None:
+    """Committed under another form, the values of the epoch would be under ids that nobody reads, or unreadable."""
+    if epoch_commit.written is None or head.form is None or not epoch_commit.plan.files:
+        return None
+    why = epoch_commit.written.misfit(head.form, {file.spec_id for file in epoch_commit.plan.files})
+    return None if why is None else misfit_error(epoch_commit.table, why, f"the epoch up to {epoch_commit.upper}")
+
+
+def misfit_error(table: TableName, why: str, what: str, hint: str = _WRITE_AGAIN) -> errors.TableChanged:
+    return errors.TableChanged(
+        f"{table}: somebody changed the table while {what} was being written: {why}",
+        hint=hint,
+        table=table.text,
+        what="other columns",
+    )
+
+
+def _refused(epoch_commit: EpochCommit, answer: Refused) -> errors.CatalogRefused:
     return errors.CatalogRefused(
-        f"{intent.table}: the catalog refused the epoch up to {intent.upper}: {answer.reason}",
+        f"{epoch_commit.table}: the catalog refused the epoch up to {epoch_commit.upper}: {answer.reason}",
         hint=answer.hint or "Check the catalog's permissions for this table, then restart.",
-        table=intent.table.text,
-        epoch=intent.upper.text,
+        table=epoch_commit.table.text,
+        epoch=epoch_commit.upper.text,
     )

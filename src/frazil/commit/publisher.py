@@ -1,4 +1,4 @@
-"""Performs what `publish` decides: looks at heads, has older rows located, sends commits, waits in between.
+"""Performs what `machine` decides: looks at heads, has older rows located, sends commits, waits in between.
 
     state  NeedHead    -> lake.head       \\
            Locating    -> locator.locate   >--answer--> advance --> state ... until it is an outcome
@@ -16,13 +16,14 @@ from typing import Protocol
 
 from frazil import errors
 from frazil.clock import Clock
-from frazil.coordinator.publish import (
+from frazil.commit.machine import (
+    EPOCHS,
     Answer,
     Committing,
+    EpochCommit,
     GaveUp,
     HeadRefused,
     HeadUnavailable,
-    Intent,
     Locating,
     LocatingFailed,
     LocatingRefused,
@@ -31,12 +32,11 @@ from frazil.coordinator.publish import (
     State,
     advance,
     held_back,
-    wait_before,
 )
 from frazil.model.commit import CommitAnswer, Unknown
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.names import TableName
-from frazil.model.ports import Lake, Locator, TransactionalLake
+from frazil.model.ports import Committer, Locator, TransactionalCommitter
 
 Performed = Callable[[Callable[[int], State], Iterable[int]], Iterable[State]]
 _NOBODY: Mapping[TableName, Locator] = MappingProxyType({})
@@ -45,16 +45,16 @@ _NOBODY: Mapping[TableName, Locator] = MappingProxyType({})
 class Observer(Protocol):
     """Is told what happened, for metrics and logs; decides nothing."""
 
-    def answered(self, intent: Intent, answer: CommitAnswer, seconds: float) -> None:
+    def answered(self, epoch_commit: EpochCommit, answer: CommitAnswer, seconds: float) -> None:
         """One commit was sent and answered."""
 
-    def finished(self, intent: Intent, outcome: Outcome) -> None:
+    def finished(self, epoch_commit: EpochCommit, outcome: Outcome) -> None:
         """The epoch of this table is decided."""
 
 
 def publish(
-    intent: Intent,
-    lake: Lake,
+    epoch_commit: EpochCommit,
+    committer: Committer,
     clock: Clock,
     observer: Observer,
     locator: Locator | None = None,
@@ -64,16 +64,16 @@ def publish(
     needs a `locator`. `stop` ends the waiting between attempts, never an attempt."""
     state: State = NeedHead()
     while isinstance(state, NeedHead | Locating | Committing):
-        state = _prepared(intent, state, lake, clock, locator, stop)
+        state = _prepared(epoch_commit, state, committer, clock, locator, stop)
         if isinstance(state, Committing):
-            state = advance(state, _commit(intent, state, lake, clock, observer), intent)
-    observer.finished(intent, state)
+            state = advance(state, _commit(epoch_commit, state, committer, clock, observer), epoch_commit)
+    observer.finished(epoch_commit, state)
     return state
 
 
 def publish_together(
-    intents: Sequence[Intent],
-    lake: TransactionalLake,
+    epoch_commits: Sequence[EpochCommit],
+    committer: TransactionalCommitter,
     clock: Clock,
     observer: Observer,
     locators: Mapping[TableName, Locator] = _NOBODY,
@@ -82,46 +82,51 @@ def publish_together(
 ) -> tuple[Outcome, ...]:
     """As `publish`, for one epoch of several tables in one commit; one outcome for each, in order. `side_by_side`
     may prepare them in several threads."""
-    states: list[State] = [NeedHead() for _ in intents]
+    states: list[State] = [NeedHead() for _ in epoch_commits]
     while True:
 
         def prepared(place: int) -> State:
-            intent = intents[place]
-            return _prepared(intent, states[place], lake, clock, locators.get(intent.table), stop)  # noqa: B023
+            epoch_commit = epoch_commits[place]
+            return _prepared(epoch_commit, states[place], committer, clock, locators.get(epoch_commit.table), stop)  # noqa: B023
 
-        states = list(held_back(list(side_by_side(prepared, range(len(intents))))))
-        ready = [(intents[place], state) for place, state in enumerate(states) if isinstance(state, Committing)]
+        states = list(held_back(list(side_by_side(prepared, range(len(epoch_commits))))))
+        ready = [(epoch_commits[place], state) for place, state in enumerate(states) if isinstance(state, Committing)]
         if not ready:
             break
-        answers = iter(_commit_many(ready, lake, clock, observer))
+        answers = iter(_commit_many(ready, committer, clock, observer))
         states = [
-            advance(state, next(answers), intent) if isinstance(state, Committing) else state
-            for intent, state in zip(intents, states, strict=True)
+            advance(state, next(answers), epoch_commit) if isinstance(state, Committing) else state
+            for epoch_commit, state in zip(epoch_commits, states, strict=True)
         ]
     outcomes = tuple(state for state in states if not isinstance(state, NeedHead | Locating | Committing))
-    for intent, outcome in zip(intents, outcomes, strict=True):
-        observer.finished(intent, outcome)
+    for epoch_commit, outcome in zip(epoch_commits, outcomes, strict=True):
+        observer.finished(epoch_commit, outcome)
     return outcomes
 
 
 def _prepared(
-    intent: Intent, state: State, lake: Lake, clock: Clock, locator: Locator | None, stop: Event | None
+    epoch_commit: EpochCommit,
+    state: State,
+    committer: Committer,
+    clock: Clock,
+    locator: Locator | None,
+    stop: Event | None,
 ) -> State:
     """All that comes before a commit: the state is Committing then, or an outcome."""
     while isinstance(state, NeedHead | Locating):
         if isinstance(state, Locating):
-            answer = _locate(intent, state, lake, locator)
-        elif clock.wait(wait_before(state.attempt, clock.jitter()), stop):
+            answer = _locate(epoch_commit, state, committer, locator)
+        elif clock.wait(max(state.wait, EPOCHS.before(state.attempt, clock.jitter())), stop):
             return GaveUp(state.attempt - 1, state.in_doubt, "asked to stop")
         else:
-            answer = _look(intent, lake)
-        state = advance(state, answer, intent)
+            answer = _look(epoch_commit, committer)
+        state = advance(state, answer, epoch_commit)
     return state
 
 
-def _look(intent: Intent, lake: Lake) -> Answer:
+def _look(epoch_commit: EpochCommit, committer: Committer) -> Answer:
     try:
-        return lake.head(intent.table)
+        return committer.head(epoch_commit.table)
     except errors.Terminal as error:
         return HeadRefused(error)
     except Exception as error:
@@ -129,14 +134,14 @@ def _look(intent: Intent, lake: Lake) -> Answer:
         return HeadUnavailable(f"{type(error).__name__}: {error}")
 
 
-def _locate(intent: Intent, state: Locating, lake: Lake, locator: Locator | None) -> Answer:
+def _locate(epoch_commit: EpochCommit, state: Locating, committer: Committer, locator: Locator | None) -> Answer:
     if locator is None:
-        raise AssertionError(f"{intent.table}: older rows must be found, and nobody was given to find them")
+        raise AssertionError(f"{epoch_commit.table}: older rows must be found, and nobody was given to find them")
     try:
-        return locator.locate(intent.plan.files, state.head, by_equality=state.by_equality)
+        return locator.locate(epoch_commit.plan.files, state.head, by_equality=state.by_equality)
     except errors.TableChanged as error:
         # A file may be gone because a rewrite and an expiry overtook this lookup; then the table has another head.
-        now = _look(intent, lake)
+        now = _look(epoch_commit, committer)
         moved = not isinstance(now, TableHead) or now.snapshot_id != state.head.snapshot_id
         return LocatingFailed(str(error)) if moved else LocatingRefused(error)
     except errors.Terminal as error:
@@ -146,28 +151,30 @@ def _locate(intent: Intent, state: Locating, lake: Lake, locator: Locator | None
         return LocatingFailed(f"{type(error).__name__}: {error}")
 
 
-def _commit(intent: Intent, state: Committing, lake: Lake, clock: Clock, observer: Observer) -> CommitAnswer:
+def _commit(
+    epoch_commit: EpochCommit, state: Committing, committer: Committer, clock: Clock, observer: Observer
+) -> CommitAnswer:
     started = clock.monotonic()
     try:
-        answer = lake.commit(intent.table, state.head, state.plan)
+        answer = committer.commit(epoch_commit.table, state.head, state.plan)
     except Exception as error:
         # Only the lake's own answers prove anything; a broken connection may have carried the commit (H56).
         answer = Unknown(f"{type(error).__name__}: {error}")
-    observer.answered(intent, answer, clock.monotonic() - started)
+    observer.answered(epoch_commit, answer, clock.monotonic() - started)
     return answer
 
 
 def _commit_many(
-    ready: Sequence[tuple[Intent, Committing]], lake: TransactionalLake, clock: Clock, observer: Observer
+    ready: Sequence[tuple[EpochCommit, Committing]], committer: TransactionalCommitter, clock: Clock, observer: Observer
 ) -> Sequence[CommitAnswer]:
     if len(ready) == 1:
-        ((intent, state),) = ready
-        return (_commit(intent, state, lake, clock, observer),)
+        ((epoch_commit, state),) = ready
+        return (_commit(epoch_commit, state, committer, clock, observer),)
     started = clock.monotonic()
     try:
-        answers = lake.commit_many([(intent.table, state.head, state.plan) for intent, state in ready])
+        answers = committer.commit_many([(epoch_commit.table, state.head, state.plan) for epoch_commit, state in ready])
     except Exception as error:
         answers = [Unknown(f"{type(error).__name__}: {error}")] * len(ready)
-    for (intent, _), answer in zip(ready, answers, strict=True):
-        observer.answered(intent, answer, clock.monotonic() - started)
+    for (epoch_commit, _), answer in zip(ready, answers, strict=True):
+        observer.answered(epoch_commit, answer, clock.monotonic() - started)
     return answers

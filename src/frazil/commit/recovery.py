@@ -1,6 +1,6 @@
 """Where a table goes on after a start, and how an operator sets a rolled back one right. The ledger alone decides.
 
-    head --admit--> Start(frontier)         go on from here; None: from the source's start
+    head --admit--> StartPoint(frontier)         go on from here; None: from the source's start
                     a Terminal error        a person must act
 
     head, rolled back --rewind_plan-->  an empty snapshot that states the newest own entry on main again, so that
@@ -16,30 +16,30 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from frazil import errors
-from frazil.coordinator.admission import Admitted, Coordinator, Fenced, Stopped, admit, fenced_error, outranks
-from frazil.coordinator.frontier import At, Fresh, RolledBack, read_frontier
+from frazil.commit.admission import Admitted, Coordinator, FencedOut, Stopped, admit, fenced_error, outranks
+from frazil.commit.frontier_check import At, Fresh, RolledBack, read_frontier
 from frazil.model.commit import CommitPlan
-from frazil.model.epoch import Frontier
+from frazil.model.frontier import Frontier
+from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, LedgerEntry, TableHead
-from frazil.model.names import JobId, TableName
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartPoint:
     """What the ledger says: `entry` is the newest own one, `frontier` what follows from it."""
 
     frontier: Frontier | None
     entry: LedgerEntry | None
 
 
-def start(head: TableHead, table: TableName, coordinator: Coordinator) -> Start | errors.Terminal:
+def start(head: TableHead, table: TableName, coordinator: Coordinator) -> StartPoint | errors.Terminal:
     """The frontier to go on from, or the error to stop with."""
     match admit(head, table, coordinator):
         case Admitted(None):
-            return Start(None, None)
+            return StartPoint(None, None)
         case Admitted(LedgerEntry() as entry):
-            return Start(Frontier(entry.resolved, entry.notes), entry)
-        case Fenced(by):
+            return StartPoint(Frontier(entry.resolved, entry.notes), entry)
+        case FencedOut(by):
             return fenced_error(table, by, coordinator.fence)
         case Stopped(error):
             return error

@@ -6,12 +6,12 @@
     a branch whose newest mark is an epoch   Loading(entry)   source's start or on from there; once the source says
                                                               that the load is whole, and not before main: adopt
 
-    Looking --heads--> damaged, another coordinator's fence, ...  --> Denied
+    ReadingBranch --heads--> damaged, another coordinator's fence, ...  --> ResyncDenied
      ^    |            nothing left to do                         --> the outcome
-     |    |            otherwise                                  --> Sending(Clear | TakeOver | Adopt | Drop)
+     |    |            otherwise                                  --> Sending(Clear | TakeOver | Adopt | DropBranch)
      |    `--unavailable--.                                            |    |      |
-     +--------------------+---------------- conflict or unknown -------'    |      `--refused--> Denied
-                          `--> Denied, once attempts are used up            `--accepted--> the outcome
+     +--------------------+---------------- conflict or unknown -------'    |      `--refused--> ResyncDenied
+                          `--> ResyncDenied, once attempts are used up            `--accepted--> the outcome
 
 After a crash the table alone says how far it was, and whoever comes next takes it over, which leaves its fence on the
 branch: no older coordinator can clear it or publish to it from then on. As everywhere, only the exact newest fence may
@@ -27,13 +27,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from frazil import errors
-from frazil.coordinator.admission import Coordinator, edited_error, fenced_error, outranks
-from frazil.coordinator.frontier import At, Damaged, Fresh, RolledBack, read_frontier
-from frazil.coordinator.recovery import Start, newest_generation, restated, start
+from frazil.commit.admission import Coordinator, edited_error, fenced_error, outranks
+from frazil.commit.frontier_check import At, Damaged, Fresh, RolledBack, read_frontier
+from frazil.commit.recovery import StartPoint, newest_generation, restated, start
 from frazil.model.commit import Accepted, ClearPlan, CommitAnswer, CommitPlan, Conflicted, Refused, Unknown
-from frazil.model.epoch import Frontier
+from frazil.model.frontier import Frontier
+from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import BranchedHead, Fence, LedgerEntry, TableHead
-from frazil.model.names import JobId, TableName
 from frazil.model.position import is_before
 
 ATTEMPTS_MAX = 8
@@ -71,14 +71,14 @@ class Behind:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MainMoved:
     """The branch no longer ends at what was to be adopted: look at it again. `entry` is where it ends now, None if it
     was cleared."""
 
     entry: LedgerEntry | None
 
 
-Outcome = NotUnderWay | Loading | Adopted | Behind | Moved
+Outcome = NotUnderWay | Loading | Adopted | Behind | MainMoved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,15 +138,15 @@ class Adopt:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class DropBranch:
     """The branch is removed."""
 
 
-Step = Clear | TakeOver | Adopt | Drop
+Step = Clear | TakeOver | Adopt | DropBranch
 
 
 @dataclass(frozen=True, slots=True)
-class Looking:
+class ReadingBranch:
     """`in_doubt` once a commit was sent whose fate nobody proved."""
 
     attempt: int = 1
@@ -162,11 +162,11 @@ class Sending:
 
 
 @dataclass(frozen=True, slots=True)
-class Denied:
+class ResyncDenied:
     error: errors.FrazilError
 
 
-State = Looking | Sending | Outcome | Denied
+State = ReadingBranch | Sending | Outcome | ResyncDenied
 
 
 def resync_stage(
@@ -179,7 +179,7 @@ def resync_stage(
     if branch is None or not _is_ours(heads, coordinator.job):
         return NotUnderWay()
     match start(branch, table, coordinator):
-        case Start(frontier, entry):
+        case StartPoint(frontier, entry):
             return Loading(frontier, entry)
         case errors.Terminal() as error:
             return error
@@ -205,25 +205,25 @@ def decide(heads: BranchedHead, wish: Wish) -> Step | Outcome | errors.Terminal:
 def advance(state: State, answer: BranchedHead | CommitAnswer, wish: Wish) -> State:
     """`Unknown` also stands for a look that failed."""
     match state, answer:
-        case Looking(attempt, in_doubt), BranchedHead() as heads:
+        case ReadingBranch(attempt, in_doubt), BranchedHead() as heads:
             match decide(heads, wish):
-                case Clear() | TakeOver() | Adopt() | Drop() as step:
+                case Clear() | TakeOver() | Adopt() | DropBranch() as step:
                     return Sending(attempt, heads, step, in_doubt)
                 case errors.Terminal() as error:
-                    return Denied(error)
+                    return ResyncDenied(error)
                 case outcome:
                     return outcome
-        case Looking(attempt, in_doubt), Unknown(reason):
+        case ReadingBranch(attempt, in_doubt), Unknown(reason):
             return _look_again(attempt, in_doubt, reason, wish)
         case Sending(attempt, step=TakeOver()), Accepted():
             # Where the branch is now, a look tells.
-            return Looking(attempt)
+            return ReadingBranch(attempt)
         case Sending(step=step), Accepted():
             return _done(step)
         case Sending(attempt), Conflicted(reason) | Unknown(reason):
             return _look_again(attempt, True, reason, wish)
         case Sending(), Refused(reason, hint):
-            return Denied(_refused(wish.table, reason, hint))
+            return ResyncDenied(_refused(wish.table, reason, hint))
         case _:
             raise AssertionError(f"{answer} cannot follow {state}")
 
@@ -270,7 +270,7 @@ def _adoption(heads: BranchedHead, wish: Adoption) -> Step | Outcome | errors.Te
             known = _is_on_main(heads.main, loaded, coordinator.job)
             return Adopted(loaded) if known else _gone(wish.table, coordinator.job)
         case Loading(_, entry) if entry is None or entry.snapshot_id != loaded.snapshot_id:
-            return Moved(entry)
+            return MainMoved(entry)
     published = _published(heads.main, coordinator.job)
     if published is not None and _is_older(loaded, published):
         return Behind(loaded, published)
@@ -282,7 +282,7 @@ def _abandonment(heads: BranchedHead, wish: Abandonment) -> Step | Outcome | err
         case NotUnderWay() as nothing:
             return nothing
         case Loading() | errors.SourceLost():
-            return Drop()
+            return DropBranch()
         case errors.Terminal() as error:
             return error
 
@@ -295,14 +295,14 @@ def _done(step: Step) -> Outcome:
             raise AssertionError(f"what the branch holds after {plan.entry.operation} must be looked at")
         case Adopt(_, loaded):
             return Adopted(loaded)
-        case Drop():
+        case DropBranch():
             return NotUnderWay()
 
 
-def _look_again(attempt: int, in_doubt: bool, reason: str, wish: Wish) -> Looking | Denied:
+def _look_again(attempt: int, in_doubt: bool, reason: str, wish: Wish) -> ReadingBranch | ResyncDenied:
     if attempt >= ATTEMPTS_MAX:
-        return Denied(gave_up(wish, attempt, in_doubt, reason))
-    return Looking(attempt + 1, in_doubt)
+        return ResyncDenied(gave_up(wish, attempt, in_doubt, reason))
+    return ReadingBranch(attempt + 1, in_doubt)
 
 
 def _barred(main: TableHead, table: TableName, coordinator: Coordinator) -> errors.Terminal | None:

@@ -1,6 +1,6 @@
 """Performs what `resync` decides: looks at main and the branch, sends one commit, waits in between.
 
-    state  Looking  -> lake.heads                             \\
+    state  ReadingBranch  -> lake.heads                             \\
            Sending  -> lake.begin | commit | adopt | abandon   >--answer--> advance --> state ... until it is an outcome
 """
 
@@ -11,9 +11,9 @@ from typing import Protocol
 
 from frazil import errors
 from frazil.clock import Clock
-from frazil.coordinator.admission import Coordinator
-from frazil.coordinator.publish import wait_before
-from frazil.coordinator.resync import (
+from frazil.commit.admission import Coordinator
+from frazil.commit.machine import EPOCHS
+from frazil.commit.resync_machine import (
     Abandonment,
     Adopt,
     Adopted,
@@ -21,13 +21,13 @@ from frazil.coordinator.resync import (
     Begin,
     Behind,
     Clear,
-    Denied,
-    Drop,
+    DropBranch,
     Loading,
-    Looking,
-    Moved,
+    MainMoved,
     NotUnderWay,
     Outcome,
+    ReadingBranch,
+    ResyncDenied,
     Sending,
     State,
     TakeOver,
@@ -36,11 +36,11 @@ from frazil.coordinator.resync import (
     gave_up,
 )
 from frazil.model.commit import ClearPlan, CommitAnswer, CommitPlan, Unknown
+from frazil.model.ids import TableName
 from frazil.model.ledger import BranchedHead, LedgerEntry, TableHead
-from frazil.model.names import TableName
 
 
-class ResyncLake(Protocol):
+class ResyncCommitter(Protocol):
     """Main and the branch of tables; every commit lands on what was read of both, or not at all, and is sent once."""
 
     def heads(self, table: TableName) -> BranchedHead:
@@ -61,7 +61,7 @@ class ResyncLake(Protocol):
 
 def begin_resync(
     table: TableName,
-    lake: ResyncLake,
+    committer: ResyncCommitter,
     coordinator: Coordinator,
     clock: Clock,
     *,
@@ -74,52 +74,52 @@ def begin_resync(
 
     Raises the error to stop with, and CatalogUnavailable or OutcomeUnknown if it was tried in vain.
     """
-    outcome = _fulfil(Begin(table=table, coordinator=coordinator, anew=anew, source=source), lake, clock, stop)
+    outcome = _fulfil(Begin(table=table, coordinator=coordinator, anew=anew, source=source), committer, clock, stop)
     assert isinstance(outcome, Loading)
     return outcome
 
 
 def adopt_resync(
     table: TableName,
-    lake: ResyncLake,
+    committer: ResyncCommitter,
     coordinator: Coordinator,
     clock: Clock,
     loaded: LedgerEntry,
     *,
     stop: Event | None = None,
-) -> Adopted | Behind | Moved:
+) -> Adopted | Behind | MainMoved:
     """Lets main be what was loaded up to this entry, the newest on the branch. Raises like `begin_resync`."""
-    outcome = _fulfil(Adoption(table=table, coordinator=coordinator, loaded=loaded), lake, clock, stop)
-    assert isinstance(outcome, Adopted | Behind | Moved)
+    outcome = _fulfil(Adoption(table=table, coordinator=coordinator, loaded=loaded), committer, clock, stop)
+    assert isinstance(outcome, Adopted | Behind | MainMoved)
     return outcome
 
 
 def abandon_resync(
-    table: TableName, lake: ResyncLake, coordinator: Coordinator, clock: Clock, *, stop: Event | None = None
+    table: TableName, committer: ResyncCommitter, coordinator: Coordinator, clock: Clock, *, stop: Event | None = None
 ) -> None:
     """Removes the branch, if there is one of ours. Raises like `begin_resync`."""
-    outcome = _fulfil(Abandonment(table=table, coordinator=coordinator), lake, clock, stop)
+    outcome = _fulfil(Abandonment(table=table, coordinator=coordinator), committer, clock, stop)
     assert isinstance(outcome, NotUnderWay)
 
 
-def _fulfil(wish: Wish, lake: ResyncLake, clock: Clock, stop: Event | None) -> Outcome:
-    state: State = Looking()
-    while isinstance(state, Looking | Sending):
+def _fulfil(wish: Wish, committer: ResyncCommitter, clock: Clock, stop: Event | None) -> Outcome:
+    state: State = ReadingBranch()
+    while isinstance(state, ReadingBranch | Sending):
         if isinstance(state, Sending):
-            answer: BranchedHead | CommitAnswer = _send(wish, state, lake)
-        elif clock.wait(wait_before(state.attempt, clock.jitter()), stop):
+            answer: BranchedHead | CommitAnswer = _send(wish, state, committer)
+        elif clock.wait(EPOCHS.before(state.attempt, clock.jitter()), stop):
             raise gave_up(wish, state.attempt - 1, state.in_doubt, "asked to stop")
         else:
-            answer = _look(wish, lake)
+            answer = _look(wish, committer)
         state = advance(state, answer, wish)
-    if isinstance(state, Denied):
+    if isinstance(state, ResyncDenied):
         raise state.error
     return state
 
 
-def _look(wish: Wish, lake: ResyncLake) -> BranchedHead | Unknown:
+def _look(wish: Wish, committer: ResyncCommitter) -> BranchedHead | Unknown:
     try:
-        return lake.heads(wish.table)
+        return committer.heads(wish.table)
     except errors.Terminal:
         raise
     except Exception as error:
@@ -127,21 +127,21 @@ def _look(wish: Wish, lake: ResyncLake) -> BranchedHead | Unknown:
         return Unknown(f"{type(error).__name__}: {error}")
 
 
-def _send(wish: Wish, state: Sending, lake: ResyncLake) -> CommitAnswer:
+def _send(wish: Wish, state: Sending, committer: ResyncCommitter) -> CommitAnswer:
     heads, table = state.heads, wish.table
     try:
         match state.step:
             case Clear(plan):
-                return lake.begin(table, heads.main, plan)
+                return committer.begin(table, heads.main, plan)
             case TakeOver(plan):
                 assert heads.branch is not None
-                return lake.commit(table, heads.branch, plan)
+                return committer.commit(table, heads.branch, plan)
             case Adopt(plan, _):
                 assert heads.branch is not None
-                return lake.adopt(table, heads.branch, plan)
-            case Drop():
+                return committer.adopt(table, heads.branch, plan)
+            case DropBranch():
                 assert heads.branch is not None
-                return lake.abandon(table, heads.branch)
+                return committer.abandon(table, heads.branch)
     except Exception as error:
         # Only the lake's own answers prove anything; a broken connection may have carried the commit (H56).
         return Unknown(f"{type(error).__name__}: {error}")

@@ -6,16 +6,16 @@ value --not_yet--> refused by name --type--> --from_file, named_once, ...--> val
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
+from frazil.config.parse_values import Shown
 from frazil.config.secrets import mask_value
-from frazil.config.values import Shown
-from frazil.model.names import JobId
-from frazil.model.partitions import parse_partition
+from frazil.model.ids import JobId
+from frazil.model.partition import parse_partition
 from frazil.model.write import parse_sort
 
 BASE_DIRECTORY = "base_directory"
@@ -25,6 +25,11 @@ BASE_DIRECTORY = "base_directory"
 def problem(text: str, *path: str | int) -> PydanticCustomError:
     """A problem found above the key it belongs to; `path` leads there."""
     return PydanticCustomError("frazil", "{text}", {"text": text, "path": path})
+
+
+def problems(found: Sequence[tuple[str, tuple[str | int, ...]]]) -> PydanticCustomError:
+    """Several problems at once: each a text, and the path that leads to its key."""
+    return PydanticCustomError("frazil", "{text}", {"text": "; ".join(text for text, _ in found), "problems": found})
 
 
 def not_yet(*values: str, instead: str) -> BeforeValidator:

@@ -19,6 +19,8 @@
 | nessie   | uri, warehouse                      | reference, auth: bearer               |
 
 A catalog that names a volume needs no warehouse: its tables lie on the volume.
+
+The kinds of Iceberg catalogs.
 """
 
 from __future__ import annotations
@@ -29,9 +31,25 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from frazil.config.settings import LocalOrCloud, Settings, from_file, is_cloud, problem
-from frazil.config.values import Shown, TextMap
-from frazil.model.catalog import CatalogType as CatalogType
+from frazil.config.base import LocalOrCloud, Settings, from_file, is_cloud, problem
+from frazil.config.parse_values import Shown, TextMap
+
+
+class CatalogType(StrEnum):
+    BUILTIN = "builtin"
+    MEMORY = "memory"
+    HADOOP = "hadoop"
+    REST = "rest"
+    HIVE = "hive"
+    GLUE = "glue"
+    S3TABLES = "s3tables"
+    JDBC = "jdbc"
+    NESSIE = "nessie"
+
+    @property
+    def speaks_rest(self) -> bool:
+        return self in (CatalogType.REST, CatalogType.S3TABLES)
+
 
 LocalFile = Annotated[str, AfterValidator(from_file), Shown("path")]
 _TABLE_BUCKET = re.compile(r"arn:aws[a-z-]*:s3tables:(?P<region>[a-z0-9-]+):\d{12}:bucket/[a-z0-9-]+")

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from frazil.config.settings import LocalOrCloud, Settings, not_yet, problem, starts_with
-from frazil.config.values import Duration, TextMap, seconds_of
+from frazil.config.base import LocalOrCloud, Settings, not_yet, problem, starts_with
+from frazil.config.parse_values import Duration, TextMap, seconds_of
 
 _POSTGRES = ("postgresql://", "postgres://")
 _OURS_TO_SET = frozenset(
@@ -39,6 +39,11 @@ class Envelope(StrEnum):
     WRAPPED = "wrapped"
     BARE = "bare"
     ENRICHED = "enriched"
+
+
+class LateFiles(StrEnum):
+    STOP = "stop"
+    IGNORE = "ignore"
 
 
 class BareDeletes(StrEnum):
@@ -77,6 +82,14 @@ class CockroachSource(Settings):
         description=(
             "The feed has ended and nothing will be added (an export with initial_scan = 'only', a feed that was "
             "cancelled): all it holds is published, although no resolved timestamp covers it. Cloud storage only."
+        ),
+    )
+    late_files: LateFiles = Field(
+        default=LateFiles.STOP,
+        description=(
+            "Cloud storage: what happens when one writer keeps adding files behind resolved timestamps that were read "
+            "already, as a second changefeed in the same prefix does. Nobody reads them. stop: the pipeline stops. "
+            "ignore: it goes on, without their rows."
         ),
     )
     envelope: Envelope = Field(

@@ -1,6 +1,6 @@
 """A YAML file as plain values that still know their lines.
 
-    text --read--> Document(values, lines) --substituted--> ${ENV} filled in --overridden--> --set applied
+    text --read--> YamlDocument(values, lines) --substituted--> ${ENV} filled in --overridden--> --set applied
 
 Only what YAML 1.2 calls a boolean is one: a column named `on` or `no` stays a name. Keys are always text.
 A key that appears twice is an error, since one of the two would be lost. Environment variables are filled into
@@ -53,7 +53,7 @@ def path_text(path: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     values: Any
     lines: Mapping[Path, int] = field(default_factory=dict)
     overridden: frozenset[Path] = frozenset()
@@ -80,7 +80,7 @@ for _tag, _pattern, _first in (
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first))
 
 
-def read(text: str) -> Document:
+def read(text: str) -> YamlDocument:
     """Raises BadDocument with the line of what is not YAML, or not a mapping, or twice there."""
     loader = _Loader(text)
     try:
@@ -102,7 +102,7 @@ def read(text: str) -> Document:
         raise BadDocument(problems)
     if not isinstance(values, dict):
         raise BadDocument([Problem("must be a mapping that starts with pipeline:", line=node.start_mark.line + 1)])
-    return Document(values, lines)
+    return YamlDocument(values, lines)
 
 
 def _values(
@@ -141,7 +141,7 @@ def _values(
     return loader.construct_object(node)
 
 
-def substituted(document: Document, environ: Mapping[str, str]) -> Document:
+def substituted(document: YamlDocument, environ: Mapping[str, str]) -> YamlDocument:
     """Fills in ${NAME} and ${NAME:-default}; $${ is a literal ${.
 
     Raises BadDocument naming every variable that is missing and the key that wants it.
@@ -185,7 +185,7 @@ def _mapped(value: Any, path: Path, change: Callable[[str, Path], str]) -> Any:
             return value
 
 
-def overridden(document: Document, overrides: Sequence[str], whole_keys: frozenset[str]) -> Document:
+def overridden(document: YamlDocument, overrides: Sequence[str], whole_keys: frozenset[str]) -> YamlDocument:
     """Applies `a.b.0.c=value` in order; the value is read as YAML.
 
     `whole_keys` name maps of the user's own keys, which may hold dots (`spark.conf.spark.sql.x=1`). Raises

@@ -15,14 +15,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from frazil.config.document import BadDocument, Problem, overridden, read, substituted
-from frazil.config.model import PipelineConfig
+from frazil.config.base import BASE_DIRECTORY
+from frazil.config.document import BadDocument, Problem, YamlDocument, overridden, read, substituted
+from frazil.config.pipeline_config import SOURCE_KINDS, PipelineConfig
 from frazil.config.problems import explain
 from frazil.config.secrets import mask_text
-from frazil.config.settings import BASE_DIRECTORY
 from frazil.errors import ConfigError
 
 _DECIDES_CONTENT = {"type", "complete", "envelope", "op_column", "prev_column", "bare_deletes", "csv_header"}
+_ANY_KIND = "|".join(SOURCE_KINDS)
 MAPS_OF_OWN_KEYS = frozenset({"options", "changefeed_options", "properties", "columns", "conf"})
 
 
@@ -41,7 +42,7 @@ def load_config(
     except OSError as error:
         raise ConfigError(
             f"cannot read {path}: {(error.strerror or str(error)).lower()}",
-            hint="name an existing file, or write one with: frazil init --source cockroachdb -o pipeline.yaml",
+            hint=f"name an existing file, or write one with: frazil init --source {_ANY_KIND} -o pipeline.yaml",
             file=str(path),
         ) from error
     return parse_config(text, name=str(path), base=file.absolute().parent, overrides=overrides, environ=environ)
@@ -64,7 +65,7 @@ def parse_config(
     try:
         return PipelineConfig.model_validate(document.values, context={BASE_DIRECTORY: base})
     except ValidationError as error:
-        raise _refused(name, explain(error, PipelineConfig, document)) from error
+        raise _refused(name, explain(error, PipelineConfig, document), _kind_of(document)) from error
 
 
 def config_hash(config: PipelineConfig) -> str:
@@ -84,7 +85,14 @@ def config_hash(config: PipelineConfig) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _refused(name: str, problems: Sequence[Problem]) -> ConfigError:
+def _kind_of(document: YamlDocument) -> str:
+    """Of the file's source, as far as it is a known one."""
+    source = document.values.get("source")
+    kind = source.get("type") if isinstance(source, dict) else None
+    return kind if kind in SOURCE_KINDS else _ANY_KIND
+
+
+def _refused(name: str, problems: Sequence[Problem], kind: str = _ANY_KIND) -> ConfigError:
     shown = [mask_text(str(problem)) for problem in problems]
     if len(shown) == 1:
         message = f"{name}: {shown[0]}"
@@ -92,7 +100,7 @@ def _refused(name: str, problems: Sequence[Problem]) -> ConfigError:
         message = f"{name} has {len(shown)} problems:" + "".join(f"\n  {line}" for line in shown)
     return ConfigError(
         message,
-        hint="all keys are described in docs/reference/configuration.md and by: frazil init --source cockroachdb",
+        hint=f"all keys are described in docs/reference/configuration.md and by: frazil init --source {kind}",
         file=name,
         problems=tuple(shown),
     )

@@ -17,8 +17,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from frazil.config.settings import ColumnNames, Settings, SortFields, named_once, problem
-from frazil.config.values import ByteSize, Duration, Shown, duration_text, seconds_of
+from frazil.config.base import ColumnNames, Settings, SortFields, named_once, problem
+from frazil.config.parse_values import ByteSize, Duration, Shown, duration_text, seconds_of
 
 PERIODS = ("hourly", "daily", "weekly", "monthly")
 _KEEP = re.compile(r"(?P<period>[a-z]+)\s+for\s+(?P<span>\S+)")
@@ -205,6 +205,14 @@ class QueueConfig(Settings):
     )
     max_retries: int = Field(
         default=20, ge=0, description="A file that could not be deleted so often is given up, with a line in the log."
+    )
+    delete_outside: bool = Field(
+        default=False,
+        description=(
+            "Whether files go too that lie outside of their table's own locations (its location, write.data.path, "
+            "write.metadata.path): originals that somebody registered with add_files, or what was left in a former "
+            "location. If not, they stay, and a line in the log says so."
+        ),
     )
 
 

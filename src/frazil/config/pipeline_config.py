@@ -1,11 +1,11 @@
 """What a pipeline's configuration may say. The descriptions here are the reference documentation.
 
     pipeline: shop
-    source:    where changes come from       -> CockroachSource, in `config.source`; MongoSource, in `config.mongo`
+    source:    where changes come from       -> CockroachSource, MongoSource, in `config.cockroachdb`, `config.mongodb`
     catalog:   where tables live             -> CatalogConfig, in `config.catalogs`, or a sink URL iceberg://...
     catalogs:  several, by name
     volumes:   where their files lie         -> VolumeConfig, in `config.volumes`
-    tables:    which tables, as what, how    -> TableEntry, in `config.tables`
+    tables:    which tables, as what, how    -> TableEntry, in `config.table_entries`
     ...        pace, files, engine, watching -> the small models below
 
 Frozen, and nothing unknown is accepted: a misspelt key must not silently mean its default. What a later
@@ -15,31 +15,34 @@ version will offer is refused by name, so that nobody believes to have it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from frazil.config import routing
-from frazil.config.catalogs import CatalogConfig as CatalogConfig
-from frazil.config.catalogs import CatalogType as CatalogType
-from frazil.config.maintenance import MaintenanceConfig
-from frazil.config.mongo import MongoSource, fit_collections
-from frazil.config.settings import (
+from frazil.config.base import (
     Settings,
     at_least_one,
     engines_text,
     job_name,
     named_once,
     problem,
+    problems,
 )
+from frazil.config.catalogs import CatalogConfig as CatalogConfig
+from frazil.config.catalogs import CatalogType as CatalogType
+from frazil.config.cockroachdb import CockroachSource
+from frazil.config.entry_checks import Judgement, judge_collection, judge_table
+from frazil.config.maintenance import MaintenanceConfig
+from frazil.config.mongodb import MongoSource, fit_collections
+from frazil.config.parse_values import ByteSize, Duration, Shown, TextMap
 from frazil.config.sink_url import parse_sink_url
-from frazil.config.source import CockroachSource
-from frazil.config.tables import TableEntry
-from frazil.config.values import ByteSize, Duration, Shown, TextMap
+from frazil.config.table_entries import TableEntry
 from frazil.config.volumes import VolumeConfig
-from frazil.model.names import JobId
+from frazil.model.ids import BadName, JobId
 from frazil.model.write import ParquetSettings
 
 COCKROACHDB, MONGODB = "cockroachdb", "mongodb"
@@ -82,7 +85,7 @@ class OnError(StrEnum):
     QUARANTINE = "quarantine"
 
 
-class Reader(StrEnum):
+class ReaderEngine(StrEnum):
     """Engines whose abilities are known."""
 
     SPARK = "spark"
@@ -158,7 +161,7 @@ class HttpConfig(Settings):
     )
 
 
-class Limits(Settings):
+class EpochLimits(Settings):
     """Bounds on work under way."""
 
     epochs_in_flight: int = Field(
@@ -276,20 +279,22 @@ class PipelineConfig(Settings):
             "under stop."
         ),
     )
-    readers: Annotated[tuple[Reader, ...], AfterValidator(named_once), Shown("list of engines", engines_text)] = Field(
-        default=(Reader.SPARK,),
-        description=(
-            "The engines that read the tables. Without spark, TIME columns become Iceberg's `time`, which Spark "
-            "refuses; delete kinds that one of them cannot read are refused."
-        ),
-        examples=[["spark", "pyiceberg"]],
+    readers: Annotated[tuple[ReaderEngine, ...], AfterValidator(named_once), Shown("list of engines", engines_text)] = (
+        Field(
+            default=(ReaderEngine.SPARK,),
+            description=(
+                "The engines that read the tables. Without spark, TIME columns become Iceberg's `time`, which Spark "
+                "refuses; delete kinds that one of them cannot read are refused."
+            ),
+            examples=[["spark", "pyiceberg"]],
+        )
     )
     index: IndexConfig = Field(default_factory=IndexConfig, description="The key index of `deletes: vectors`.")
     spark: SparkConfig = Field(default_factory=SparkConfig, description="The Spark session that does the work.")
     http: HttpConfig = Field(
         default_factory=HttpConfig, description="Metrics, health, status and a page, served by the daemon."
     )
-    limits: Limits = Field(default_factory=Limits, description="Bounds on work under way.")
+    limits: EpochLimits = Field(default_factory=EpochLimits, description="Bounds on work under way.")
     maintenance: MaintenanceConfig = Field(
         default_factory=MaintenanceConfig, description="How tables are kept small and fast while they are written."
     )
@@ -297,6 +302,11 @@ class PipelineConfig(Settings):
     @property
     def job(self) -> JobId:
         return JobId(self.pipeline)
+
+    @cached_property
+    def entries(self) -> routing.Entries:
+        """The tables' entries, by their names."""
+        return routing.Entries(self.tables, self.pipeline)
 
     @model_validator(mode="before")
     @classmethod
@@ -363,19 +373,39 @@ class PipelineConfig(Settings):
 
     @model_validator(mode="after")
     def _no_two_entries_claim_one_thing(self) -> PipelineConfig:
+        named: dict[str, int] = {}
         for index, entry in enumerate(self.tables):
-            for earlier, other in enumerate(self.tables[:index]):
-                if other.source == entry.source:
-                    raise problem(f"tables[{earlier}] already names {entry.source}", "tables", index, "source")
+            if (earlier := named.setdefault(entry.source, index)) != index:
+                raise problem(f"tables[{earlier}] already names {entry.source}", "tables", index, "source")
         claimed: dict[str, int] = {}
         for index, entry in enumerate(self.tables):
             if not routing.is_pattern(entry.source):
-                target = routing.target_of(entry.target, entry.source, entry.source, self.pipeline).text
+                try:
+                    target = routing.target_of(entry.target, entry.source, entry.source, self.pipeline).text
+                except BadName as error:
+                    raise problem(str(error), "tables", index, "target") from error
                 if target in claimed:
                     text = f"two entries claim one target: tables[{claimed[target]}] already fills {target}"
                     raise problem(text, "tables", index, "target")
                 claimed[target] = index
         return self
+
+    @model_validator(mode="after")
+    def _types_exist_and_fit_what_is_made_of_them(self) -> PipelineConfig:
+        found = [
+            (text, ("tables", index, *path))
+            for index, entry in enumerate(self.tables)
+            for text, path in self._judged(entry)
+        ]
+        if found:
+            raise problems(found)
+        return self
+
+    def _judged(self, entry: TableEntry) -> Iterator[Judgement]:
+        if isinstance(self.source, MongoSource):
+            return judge_collection(entry)
+        described = self.source.sinkless or self.source.schema_from is not None
+        return judge_table(entry, described=described, spark_reads=ReaderEngine.SPARK in self.readers)
 
 
 def _unknown(name: str, block: str, known: Mapping[str, object]) -> str:

@@ -11,20 +11,23 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from frazil.config.document import Document, Path, Problem
+from frazil.config.document import Path, Problem, YamlDocument
 from frazil.config.secrets import is_secret_name, mask_text
 
 
-def explain(error: ValidationError, model: type[BaseModel], document: Document) -> list[Problem]:
+def explain(error: ValidationError, model: type[BaseModel], document: YamlDocument) -> list[Problem]:
     """Every problem of a validation, in the order of the file."""
-    found = [_explain_one(details, model, document) for details in error.errors(include_url=False)]
+    found = [one for details in error.errors(include_url=False) for one in _explain(details, model, document)]
     return sorted(found, key=lambda problem: (problem.line is None, problem.line or 0))
 
 
-def _explain_one(details: ErrorDetails, model: type[BaseModel], document: Document) -> Problem:
+def _explain(details: ErrorDetails, model: type[BaseModel], document: YamlDocument) -> Iterator[Problem]:
     context: Mapping[str, Any] = details.get("ctx", {})
+    if "problems" in context:
+        yield from (document.problem(mask_text(text), (*details["loc"], *path)) for text, path in context["problems"])
+        return
     path: Path = (*details["loc"], *context.get("path", ()))
-    return document.problem(_sentence(details, path, model), _as_written(path, model))
+    yield document.problem(_sentence(details, path, model), _as_written(path, model))
 
 
 def _as_written(path: Path, model: type[BaseModel]) -> Path:

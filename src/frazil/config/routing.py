@@ -10,19 +10,19 @@ Names are compared part by part from the right: a feed that tells only `orders` 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from string import Formatter
 from typing import TYPE_CHECKING
 
 from frazil.errors import ConfigError
-from frazil.model.names import PLAIN_SYSTEM_NAMESPACE, SYSTEM_NAMESPACE, BadName, TableName
+from frazil.model.ids import PLAIN_SYSTEM_NAMESPACE, SYSTEM_NAMESPACE, BadName, TableName
 
 if TYPE_CHECKING:
     from frazil.config.catalogs import CatalogConfig
-    from frazil.config.model import PipelineConfig
-    from frazil.config.tables import TableEntry
+    from frazil.config.pipeline_config import PipelineConfig
+    from frazil.config.table_entries import TableEntry
     from frazil.config.volumes import VolumeConfig
 
 DEFAULT_TARGET = "{database}.{table}"
@@ -49,15 +49,6 @@ def matches(entry_source: str, name: str) -> bool:
     """Whether the parts that both names have agree."""
     pairs = zip(reversed(name.split(".")), reversed(entry_source.split(".")), strict=False)
     return all(fnmatchcase(part, _literal_brackets(pattern)) for part, pattern in pairs)
-
-
-def names_family(entries: Sequence[TableEntry], topic: str) -> bool:
-    """Whether an entry names a column family (`orders+f1`) as a table of its own."""
-    return any("+" in entry.source and matches(entry.source, topic) for entry in entries)
-
-
-def wants(entries: Sequence[TableEntry], name: str) -> bool:
-    return any(matches(entry.source, name) for entry in entries)
 
 
 def target_of(template: str | None, entry_source: str, name: str, pipeline: str) -> TableName:
@@ -88,39 +79,33 @@ def check_names(source: str, target: str | None) -> None:
         raise ValueError(f"the namespace {name.namespace[0]} is reserved")
 
 
-def route(config: PipelineConfig, names: Iterable[str]) -> Sequence[Route]:
-    """The tables this pipeline takes, in the order given; tables that no entry names are left out.
+def route_of(config: PipelineConfig, name: str) -> Route | None:
+    """Where a source table goes; None if no entry names it.
 
-    Raises ConfigError if one table fits two exact entries, or if two tables would fill one target.
+    Raises ConfigError if it fits two exact entries, or if no target can be called as it would be.
     """
-    routes: dict[TableName, Route] = {}
-    for name in names:
-        entry = entry_for(config.tables, name)
-        if entry is None:
-            continue
+    entry = config.entries.taking(name)
+    if entry is None:
+        return None
+    try:
         target = target_of(entry.target, entry.source, name, config.pipeline)
-        if target in routes:
-            raise ConfigError(
-                f"two source tables claim one target: {routes[target].source} and {name} would both fill {target}",
-                hint="give one of them an entry with a target of its own, or use {schema} or {database} in the target",
-                target=target.text,
-                sources=(routes[target].source, name),
-            )
-        routes[target] = Route(name, entry, target, volume_of(config, entry))
-    return tuple(routes.values())
-
-
-def entry_for(entries: Sequence[TableEntry], name: str) -> TableEntry | None:
-    """The entry that takes this source table; None if none does. Raises ConfigError if two exact ones would."""
-    fitting = [entry for entry in entries if matches(entry.source, name)]
-    exact = [entry for entry in fitting if not is_pattern(entry.source)]
-    if len(exact) > 1:
+        if target.namespace[0] in (SYSTEM_NAMESPACE, PLAIN_SYSTEM_NAMESPACE):
+            raise BadName(f"the namespace {target.namespace[0]} is reserved")
+    except BadName as error:
         raise ConfigError(
-            f"the source table {name} fits two entries: {exact[0].source} and {exact[1].source}",
-            hint="create the changefeed WITH full_table_name, so that tables of one name can be told apart",
-            source=name,
-        )
-    return next(iter(exact or fitting), None)
+            f"the source table {name} cannot be published under its own name: {error}",
+            hint=f"Under `tables:`, add an entry with source: {name} and a target that can be, like "
+            f"{_plain(entry.target, name, config.pipeline)}; then: frazil reload CONFIG.",
+            table=name,
+        ) from error
+    return Route(name, entry, target, volume_of(config, entry))
+
+
+def _plain(template: str | None, name: str, pipeline: str) -> str:
+    """The target that the table would have if each character that cannot be part of it was an underscore."""
+    parts = {"database": pipeline, "schema": DEFAULT_SCHEMA, **_parts(name)}
+    plain = {field: re.sub(r"[^A-Za-z0-9_]", "_", text).strip("_") or "t" for field, text in parts.items()}
+    return (template or DEFAULT_TARGET).format(**plain)
 
 
 def volume_of(config: PipelineConfig, entry: TableEntry) -> VolumeConfig | None:
@@ -134,31 +119,81 @@ def catalog_of(config: PipelineConfig, entry: TableEntry | None) -> CatalogConfi
     return config.catalog if entry is None or entry.catalog is None else config.catalogs[entry.catalog]
 
 
-def entry_of_target(config: PipelineConfig, target: TableName) -> TableEntry | None:
-    """The entry that fills this target, judging by the names alone: an exact one, else the first whose target may be
-    called so."""
-    exact = [entry for entry in config.tables if not is_pattern(entry.source)]
-    for entry in exact:
-        if target_of(entry.target, entry.source, entry.source, config.pipeline) == target:
-            return entry
-    by_exactness = sorted(config.tables, key=lambda entry: is_pattern(entry.source))
-    return next((entry for entry in by_exactness if _may_fill(entry.target or DEFAULT_TARGET, target)), None)
+class Entries:
+    """The entries of a configuration, each found by its names: what one table costs does not depend on how many entries
+    there are, unless they are patterns."""
+
+    def __init__(self, entries: Sequence[TableEntry], pipeline: str) -> None:
+        self._patterns = [entry for entry in entries if is_pattern(entry.source)]
+        self._families = [entry for entry in entries if "+" in entry.source]
+        self._exact = [entry for entry in entries if not is_pattern(entry.source)]
+        self._by_source: dict[str, int] = {}
+        self._by_end: dict[str, list[int]] = {}
+        self._by_target: dict[TableName, TableEntry] = {}
+        for place, entry in enumerate(self._exact):
+            self._by_source[entry.source] = place
+            for end in ends_of(entry.source):
+                self._by_end.setdefault(end, []).append(place)
+            self._by_target[target_of(entry.target, entry.source, entry.source, pipeline)] = entry
+
+    def taking(self, name: str) -> TableEntry | None:
+        """The entry that takes this source table; None if none does. Raises ConfigError if two exact ones would."""
+        exact = self._naming(name)
+        if len(exact) > 1:
+            raise ConfigError(
+                f"the source table {name} fits two entries: {exact[0].source} and {exact[1].source}",
+                hint="create the changefeed WITH full_table_name, so that tables of one name can be told apart",
+                table=name,
+            )
+        return exact[0] if exact else self._pattern(name)
+
+    def wants(self, name: str) -> bool:
+        return bool(self._naming(name)) or self._pattern(name) is not None
+
+    def unmet(self, names: Iterable[str]) -> list[TableEntry]:
+        """Entries that fit none of these source tables: a typo, or a table that is yet to come."""
+        met = {id(entry) for name in names for entry in (*self._naming(name), *self._fitting(name))}
+        return [entry for entry in (*self._exact, *self._patterns) if id(entry) not in met]
+
+    def names_family(self, topic: str) -> bool:
+        """Whether an entry names a column family (`orders+f1`) as a table of its own."""
+        return any(matches(entry.source, topic) for entry in self._families)
+
+    def naming(self, target: TableName) -> TableEntry | None:
+        """The exact entry of this target."""
+        return self._by_target.get(target)
+
+    def filling(self, target: TableName) -> TableEntry | None:
+        """The entry that fills this target, judging by the names alone: an exact one, else the first whose target may
+        be called so."""
+        by_exactness = (*self._exact, *self._patterns)
+        return self.naming(target) or next((entry for entry in by_exactness if _may_fill(entry, target)), None)
+
+    def claiming(self, target: TableName) -> TableEntry | None:
+        """The entry because of which the pipeline would make this target again: an exact one of this target, or a
+        pattern whose targets may be called so."""
+        return self.naming(target) or next((entry for entry in self._patterns if _may_fill(entry, target)), None)
+
+    def _naming(self, name: str) -> list[TableEntry]:
+        """Exact entries with the parts that both names have, in their order."""
+        shorter = (self._by_source[end] for end in ends_of(name)[1:] if end in self._by_source)
+        return [self._exact[place] for place in sorted((*shorter, *self._by_end.get(name, ())))]
+
+    def _pattern(self, name: str) -> TableEntry | None:
+        return next(self._fitting(name), None)
+
+    def _fitting(self, name: str) -> Iterator[TableEntry]:
+        return (entry for entry in self._patterns if matches(entry.source, name))
 
 
-def claim_on(config: PipelineConfig, target: TableName) -> TableEntry | None:
-    """The entry because of which the pipeline would make this target again: an exact one of this target, or a pattern
-    whose targets may be called so."""
-    for entry in config.tables:
-        if is_pattern(entry.source):
-            if _may_fill(entry.target or DEFAULT_TARGET, target):
-                return entry
-        elif target_of(entry.target, entry.source, entry.source, config.pipeline) == target:
-            return entry
-    return None
+def ends_of(name: str) -> list[str]:
+    """`a.b.c`, `b.c` and `c`."""
+    parts = name.split(".")
+    return [".".join(parts[start:]) for start in range(len(parts))]
 
 
-def _may_fill(template: str, target: TableName) -> bool:
-    pieces = Formatter().parse(template)
+def _may_fill(entry: TableEntry, target: TableName) -> bool:
+    pieces = Formatter().parse(entry.target or DEFAULT_TARGET)
     pattern = "".join(re.escape(text) + ("" if field is None else r"[^.]+") for text, field, _, _ in pieces)
     return re.fullmatch(pattern, target.text) is not None
 

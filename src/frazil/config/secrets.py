@@ -22,10 +22,11 @@ SHORTEST_SECRET = 4
 _NAME = (
     r"secret|passw|pwd|token|credential|authorization|signature"
     r"|(?:private|access|account|api|session|encryption|sse)[-_.]?key|key[-_.]?id|(?:^|[-_.])sas(?:$|[-_.])"
-    r"|^header\.(?!x-iceberg-access-delegation$)"
+    r"|^header\.(?!x-iceberg-access-delegation$)|^sig$"
 )
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 _USERINFO = re.compile(r"(://[^:/?#\s@]*):(\S*)@")
+_TOKEN_OF_WEB = re.compile(r"(https?://)[^:/?#\s@]+@")
 _ASSIGNMENT = re.compile(r"(?P<name>[\w.-]+)=(?P<value>\"[^\"]*\"|'[^']*'|[^&;\s\"',)]+)")
 _NOT_SECRETS = frozenset({"columns"})
 """Maps whose keys are the user's own names: a column called `token` has a type, not a secret."""
@@ -33,6 +34,8 @@ _NOT_SECRETS = frozenset({"columns"})
 
 _ALL_SECRETS = frozenset({"headers"})
 """Maps of which nobody can tell by its name what is a secret."""
+_SECRETS_IN = {"options": {"key"}}
+"""Names that are a secret's in these maps and nowhere else: Azure's account key."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -41,7 +44,7 @@ def is_secret_name(name: str) -> bool:
 
 def mask_text(text: str) -> str:
     """Hides passwords in URLs and the values of secret-looking `name=value` pairs."""
-    text = _USERINFO.sub(rf"\1:{MASK}@", text)
+    text = _TOKEN_OF_WEB.sub(rf"\1{MASK}@", _USERINFO.sub(rf"\1:{MASK}@", text))
     return _ASSIGNMENT.sub(lambda m: f"{m['name']}={MASK}" if is_secret_name(m["name"]) else m[0], text)
 
 
@@ -53,7 +56,8 @@ def mask_value(name: str, value: Any) -> Any:
         case Mapping() if name in _ALL_SECRETS:
             return dict.fromkeys(value, MASK)
         case Mapping():
-            return {key: mask_value(str(key), item) for key, item in value.items()}
+            hidden = _SECRETS_IN.get(name, ())
+            return {key: MASK if key in hidden else mask_value(str(key), item) for key, item in value.items()}
         case list() | tuple():
             return type(value)(mask_value(name, item) for item in value)
         case str():
@@ -94,6 +98,7 @@ def _secrets(name: str, value: Any) -> Iterator[str]:
             yield from (str(item) for item in value.values())
         case Mapping():
             if name not in _NOT_SECRETS:
+                yield from (str(value[key]) for key in _SECRETS_IN.get(name, ()) if value.get(key))
                 for key, item in value.items():
                     yield from _secrets(str(key), item)
         case list() | tuple():

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
 
 SCHEME = "iceberg"
 _OWN = ("warehouse", "equality_delete_by", "insecure")

@@ -5,23 +5,43 @@ source name or pattern --config.routing--> target, key, columns    options --> m
 
 from __future__ import annotations
 
+import re
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from frazil.config import routing
-from frazil.config.mongo import MappingConfig
-from frazil.config.settings import ColumnNames, PartitionFields, Settings, SortFields, problem, whole_number
-from frazil.config.values import TextMap
-from frazil.model.partitions import parse_partition
+from frazil.config.base import ColumnNames, PartitionFields, Settings, SortFields, problem, whole_number
+from frazil.config.mongodb import MappingConfig
+from frazil.config.parse_values import TextMap
+from frazil.model.partition import parse_partition
 from frazil.model.write import DEFAULT_FORMAT_VERSION, DeleteMode, SchemaConflict, TableOptions, parse_sort
+
+# Spaces within a part: a source may have tables that are called so.
+_SOURCE = re.compile(r"[^.\s]([^.\n]*[^.\s])?(\.[^.\s]([^.\n]*[^.\s])?){0,2}")
+
+
+def _source_name(value: str) -> str:
+    if not _SOURCE.fullmatch(value):
+        raise ValueError(f"{value!r} is not written as it must be: table, schema.table or database.schema.table")
+    return value
+
+
+class HistoryMode(StrEnum):
+    WHOLE = "whole"
+    PARTIAL = "partial"
+
+
+class Rescan(StrEnum):
+    STOP = "stop"
+    MERGE = "merge"
 
 
 class TableEntry(Settings):
     """One table of the source, or a pattern for several, and what becomes of it."""
 
-    source: str = Field(
-        pattern=r"^[^.\s]+(\.[^.\s]+){0,2}$",
+    source: Annotated[str, AfterValidator(_source_name)] = Field(
         description=(
             "The source table: table, schema.table or database.schema.table. `*` and `?` match within one part "
             "(`shop.public.*`). Where a feed tells only the table's name, only that part is compared. An exact entry "
@@ -54,8 +74,8 @@ class TableEntry(Settings):
     deletes: DeleteMode = Field(
         default=DeleteMode.VECTORS,
         description=(
-            "vectors: older rows are found through the key index and deleted at their position; every engine reads at "
-            "full speed. equality: older rows are deleted by key, which readers pay for until it is converted. "
+            "vectors: older rows are found through the key index and deleted at their position, so readers "
+            "search for nothing. equality: older rows are deleted by key, which readers pay for until it is converted. "
             "append-only: a changelog of all changes. mirror+changelog: vectors, with `changelog: true`."
         ),
     )
@@ -105,6 +125,20 @@ class TableEntry(Settings):
             "JSONB columns become strings of JSON text. `variant` is refused for now: PyArrow cannot write it."
         ),
     )
+    history: HistoryMode = Field(
+        default=HistoryMode.WHOLE,
+        description=(
+            "CockroachDB: what a table that has nothing published yet may begin with. whole: a scan, or all that the "
+            "feed's prefix ever held, as far as it can be told. partial: what there is."
+        ),
+    )
+    rescan: Rescan = Field(
+        default=Rescan.STOP,
+        description=(
+            "CockroachDB: what happens when another changefeed scans the table again into the same prefix. stop: the "
+            "table stays at its last epoch. merge: its rows are taken, and rows that were deleted in between stay."
+        ),
+    )
     properties: TextMap = Field(
         default_factory=dict,
         description="Iceberg table properties, set when the table is created.",
@@ -152,4 +186,6 @@ class TableEntry(Settings):
                 raise problem("set format_version instead", "properties", name)
             if name.startswith("frazil."):
                 raise problem("properties named frazil.* belong to the ledger", "properties", name)
+            if name.startswith("encryption."):
+                raise problem("Frazil writes its files in plain: it cannot encrypt a table", "properties", name)
         return self

@@ -25,10 +25,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from frazil.config.settings import LocalOrCloud, Settings, problem
-from frazil.config.values import TextMap
+from frazil.config.base import LocalOrCloud, Settings, problem
+from frazil.config.parse_values import TextMap
 from frazil.storage.options import AZURE_LOGIN, CA_FILE, GCS_KEY_FILE, HDFS_NAMENODES, HDFS_TOKEN, HDFS_USER, PROFILE
-from frazil.storage.places import scheme_of
+from frazil.storage.url import scheme_of
 
 _AZURE_HOST = "dfs.core.windows.net"
 _DEFAULT_REGION = "us-east-1"

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from frazil.errors import ConfigError
 from frazil.model.arrow import value_type
-from frazil.model.columns import UUID, VARIANT, Field, ListOf, MapOf, StructOf, Type
+from frazil.model.schema import UUID, VARIANT, Field, ListOf, MapOf, StructOf, Type
 
 _FIELD_ID = b"PARQUET:field_id"
 

@@ -17,11 +17,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.data.arrow_types import arrow_schema
+from frazil.data.cast import cast, may_become, nulls, unknown_fields
 from frazil.errors import BadInput, ConfigError, DoesNotFit, UnknownColumn
-from frazil.model.columns import DOUBLE, FLOAT, Field, ListOf, MapOf, Schema, StructOf
-from frazil.model.names import TableName
-from frazil.workers.arrow_types import arrow_schema
-from frazil.workers.casting import cast, may_become, nulls, unknown_fields
+from frazil.model.ids import TableName
+from frazil.model.schema import DOUBLE, FLOAT, Field, ListOf, MapOf, Schema, StructOf
 
 
 class Binding:
@@ -82,7 +82,7 @@ class Binding:
             )
         try:
             return cast(values, target)
-        except (pa.ArrowInvalid, ValueError) as error:
+        except (pa.ArrowException, ValueError, OverflowError) as error:
             raise DoesNotFit(
                 f"{self._table}: a value of column {field.name!r} does not fit {field.type}: {error}",
                 hint=f"Widen the column in {self._table}, or mend the value at the source.",

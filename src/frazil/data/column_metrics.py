@@ -4,11 +4,11 @@
     finish(footer)               + sizes from the footer the writer still holds  ->  ColumnMetrics
 
 Nothing is read back from storage. Bounds follow Iceberg's single-value serialisation; strings and binaries are
-cut to 16 code points or bytes, and a cut upper bound is raised so that it stays an upper bound, or left out where
-nothing greater of that length exists. NaN is counted and never a bound; -0.0 lies below 0.0; a column without
-values has no bounds. A column inside a struct is counted by rows, and is null where the struct is. One inside a list
-or a map has its size only, as iceberg-java keeps it: the number of elements is not the number of rows, and a reader
-must not prune by it.
+cut to 16 code points or bytes, or to what the table says (`model.metrics_modes`), and a cut upper bound is raised so
+that it stays an upper bound, or left out where nothing greater of that length exists. NaN is counted and never a bound;
+-0.0 lies below 0.0; a column without values has no bounds. A column inside a struct is counted by rows, and is null
+where the struct is. One inside a list or a map has its size only, as iceberg-java keeps it: the number of elements is
+not the number of rows, and a reader must not prune by it.
 
 A uuid has no bounds either. iceberg-java compares uuids as signed numbers while the bytes of a bound order as
 unsigned ones (apache/iceberg#14216): with bounds it skips files that hold the wanted row, and does not apply an
@@ -28,11 +28,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from frazil.model.columns import DOUBLE, FLOAT, UUID, Decimal, Field, Primitive, StructOf, Type
+from frazil.data.arrow_types import leaves
 from frazil.model.files import ColumnMetrics
-from frazil.workers.arrow_types import leaves
+from frazil.model.metrics_modes import ALL_TOLD, MetricsMode, MetricsModes
+from frazil.model.schema import DOUBLE, FLOAT, UUID, Decimal, Field, Primitive, StructOf, Type
 
-BOUND_LENGTH = 16
+BOUND_LENGTH = ALL_TOLD.default.length
 _SURROGATE_FIRST, _SURROGATE_LAST, _CODE_POINT_MAX = 0xD800, 0xDFFF, 0x10FFFF
 _EXACT = Context(prec=80)
 _FORMATS = {
@@ -51,10 +52,11 @@ _FORMATS = {
 class _Gauge:
     """Counts and extremes of one column so far."""
 
-    __slots__ = ("_largest", "_nans", "_nulls", "_smallest", "_type", "_values")
+    __slots__ = ("_largest", "_mode", "_nans", "_nulls", "_smallest", "_type", "_values")
 
-    def __init__(self, type_: Type) -> None:
+    def __init__(self, type_: Type, mode: MetricsMode) -> None:
         self._type = type_
+        self._mode = mode
         self._values = 0
         self._nulls = 0
         self._nans: int | None = 0 if type_ in (FLOAT, DOUBLE) else None
@@ -64,7 +66,8 @@ class _Gauge:
     def observe(self, column: pa.ChunkedArray) -> None:
         self._values += len(column)
         self._nulls += column.null_count
-        if column.null_count == len(column) or not has_order(self._type):
+        has_bounds = self._mode.length != 0 and has_order(self._type)
+        if column.null_count == len(column) or not (has_bounds or self._nans is not None):
             return
         if self._nans is None:
             extremes = pc.min_max(_comparable(column))
@@ -72,7 +75,7 @@ class _Gauge:
         else:
             numbers = column.filter(pc.invert(pc.is_nan(column)))
             self._nans += len(column) - column.null_count - (len(numbers) - numbers.null_count)
-            if len(numbers) == numbers.null_count:
+            if len(numbers) == numbers.null_count or not has_bounds:
                 return
             smallest, largest = _float_extremes(numbers)
         if self._smallest is None or _order(smallest) < _order(self._smallest):
@@ -87,29 +90,35 @@ class _Gauge:
             values=self._values,
             nulls=self._nulls,
             nans=self._nans,
-            lower=None if self._smallest is None else lower_bound(self._type, self._smallest),
-            upper=None if self._largest is None else upper_bound(self._type, self._largest),
+            lower=None if self._smallest is None else lower_bound(self._type, self._smallest, self._mode.length),
+            upper=None if self._largest is None else upper_bound(self._type, self._largest, self._mode.length),
         )
 
 
 class FileMetrics:
-    """Gathers the metrics of one file. Rows are observed in the file's own Arrow schema."""
+    """Gathers the metrics of one file. Rows are observed in the file's own Arrow schema. `modes` say of which columns
+    nothing is told, and how much of the others."""
 
-    def __init__(self, fields: Sequence[Field]) -> None:
+    def __init__(self, fields: Sequence[Field], modes: MetricsModes = ALL_TOLD) -> None:
         self._types = [field.type for field in fields]
         self._leaves = [leaf for field in fields for leaf in leaves(field)]
-        self._gauges = [None if leaf.repeated else _Gauge(leaf.type) for leaf in self._leaves]
+        self._told = [modes.of(leaf.id).counted for leaf in self._leaves]
+        self._gauges = [
+            None if leaf.repeated or not told else _Gauge(leaf.type, modes.of(leaf.id))
+            for leaf, told in zip(self._leaves, self._told, strict=True)
+        ]
 
     def observe(self, rows: pa.Table) -> None:
-        gauges = (gauge for gauge in self._gauges if gauge is not None)
-        counted = (
+        single = (gauge for leaf, gauge in zip(self._leaves, self._gauges, strict=True) if not leaf.repeated)
+        columns = (
             leaf for type_, column in zip(self._types, rows.columns, strict=True) for leaf in _flat(type_, column)
         )
-        for gauge, column in zip(gauges, counted, strict=True):
-            gauge.observe(column)
+        for gauge, column in zip(single, columns, strict=True):
+            if gauge is not None:
+                gauge.observe(column)
 
     def finish(self, footer: pq.FileMetaData) -> tuple[ColumnMetrics, ...]:
-        """All Parquet columns in the order of the file; a list under the id of its element."""
+        """Of the Parquet columns that are told of, in the order of the file; a list under the id of its element."""
         sizes = [0] * len(self._leaves)
         for group_index in range(footer.num_row_groups):
             group = footer.row_group(group_index)
@@ -117,7 +126,8 @@ class FileMetrics:
                 sizes[index] += group.column(index).total_compressed_size
         return tuple(
             ColumnMetrics(field_id=leaf.id, size=size) if gauge is None else gauge.finish(leaf.id, size)
-            for leaf, gauge, size in zip(self._leaves, self._gauges, sizes, strict=True)
+            for leaf, gauge, size, told in zip(self._leaves, self._gauges, sizes, self._told, strict=True)
+            if told
         )
 
 
@@ -153,25 +163,25 @@ def split_offsets(footer: pq.FileMetaData) -> tuple[int, ...]:
     return tuple(sorted(offsets))
 
 
-def lower_bound(type_: Type, smallest: Any) -> bytes:
+def lower_bound(type_: Type, smallest: Any, length: int | None = BOUND_LENGTH) -> bytes:
     """The serialised lower bound of a smallest value, cut where the type is cut."""
     match type_:
         case Primitive("string"):
-            return bytes(smallest).decode()[:BOUND_LENGTH].encode()
+            return bytes(smallest).decode()[:length].encode()
         case Primitive("binary"):
-            return bytes(smallest)[:BOUND_LENGTH]
+            return bytes(smallest)[:length]
         case _:
             return single_value(type_, smallest)
 
 
-def upper_bound(type_: Type, largest: Any) -> bytes | None:
+def upper_bound(type_: Type, largest: Any, length: int | None = BOUND_LENGTH) -> bytes | None:
     """The serialised upper bound of a largest value, or None if none of the allowed length exists."""
     match type_:
         case Primitive("string"):
-            text = _raise_text(bytes(largest).decode())
+            text = _raise_text(bytes(largest).decode(), length)
             return None if text is None else text.encode()
         case Primitive("binary"):
-            return _raise_bytes(bytes(largest))
+            return _raise_bytes(bytes(largest), length)
         case _:
             return single_value(type_, largest)
 
@@ -218,10 +228,10 @@ def _order(value: Any) -> Any:
     return (value, math.copysign(1.0, value)) if isinstance(value, float) else value
 
 
-def _raise_text(text: str) -> str | None:
-    if len(text) <= BOUND_LENGTH:
+def _raise_text(text: str, length: int | None) -> str | None:
+    if length is None or len(text) <= length:
         return text
-    for end in range(BOUND_LENGTH - 1, -1, -1):
+    for end in range(length - 1, -1, -1):
         following = ord(text[end]) + 1
         if _SURROGATE_FIRST <= following <= _SURROGATE_LAST:
             following = _SURROGATE_LAST + 1
@@ -230,10 +240,10 @@ def _raise_text(text: str) -> str | None:
     return None
 
 
-def _raise_bytes(data: bytes) -> bytes | None:
-    if len(data) <= BOUND_LENGTH:
+def _raise_bytes(data: bytes, length: int | None) -> bytes | None:
+    if length is None or len(data) <= length:
         return data
-    for end in range(BOUND_LENGTH - 1, -1, -1):
+    for end in range(length - 1, -1, -1):
         if data[end] < 0xFF:
             return data[:end] + bytes([data[end] + 1])
     return None

@@ -21,14 +21,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from frazil.data.arrow_types import arrow_schema, leaves
+from frazil.data.column_metrics import FileMetrics, has_order, split_offsets
+from frazil.data.row_sort import Sort
 from frazil.errors import FrazilError
-from frazil.model.columns import BOOLEAN, Field
 from frazil.model.files import ColumnMetrics
+from frazil.model.metrics_modes import ALL_TOLD, MetricsModes
+from frazil.model.schema import BOOLEAN, Field
 from frazil.model.write import ParquetSettings
-from frazil.workers.arrow_types import arrow_schema, leaves
-from frazil.workers.metrics import FileMetrics, has_order, split_offsets
-from frazil.workers.sorting import Sort
-from frazil.workers.storage import Output, open_output, storage_error
+from frazil.storage.files.open_file import Output, open_output, storage_error
 
 # Arrow bytes that may wait for a row group, whatever the settings say about rows: twice that much in each task, once
 # for data, be it of one writer or of one for each partition, and once for deletes.
@@ -56,7 +57,8 @@ class ClosedFile:
 class RollingWriter:
     """Files of one schema; `path_of(n)` names the n-th. No file is made before there is a row for it.
 
-    `sort` orders the rows of each row group. `bloom` names columns that get a bloom filter in each row group.
+    `sort` orders the rows of each row group. `bloom` names columns that get a bloom filter in each row group. `metrics`
+    say how much is told of each column.
     """
 
     def __init__(
@@ -68,11 +70,13 @@ class RollingWriter:
         *,
         sort: Sort | None = None,
         bloom: Sequence[str] = (),
+        metrics: MetricsModes = ALL_TOLD,
     ) -> None:
         self.schema = arrow_schema(fields)
         self._fields = tuple(fields)
         self._sort = sort
         self._bloom = tuple(bloom)
+        self._metrics = metrics
         self._path_of = path_of
         self._settings = settings
         self._storage = storage
@@ -125,7 +129,8 @@ class RollingWriter:
         if self._open is None:
             path = self._path_of(len(self._closed))
             filters = self._bloom_filters(rows.num_rows)
-            self._open = _OpenFile(path, self.schema, self._fields, self._settings, self._storage, filters)
+            gathered = FileMetrics(self._fields, self._metrics)
+            self._open = _OpenFile(path, self.schema, self._fields, self._settings, self._storage, filters, gathered)
         self._open.write_row_group(rows)
         if self._open.size >= self._settings.target_file_bytes:
             self._roll()
@@ -153,10 +158,11 @@ class _OpenFile:
         settings: ParquetSettings,
         storage: Mapping[str, str],
         bloom_filters: Mapping[str, Mapping[str, Any]] | None,
+        metrics: FileMetrics,
     ) -> None:
         self._path = path
         self._records = 0
-        self._metrics = FileMetrics(fields)
+        self._metrics = metrics
         self._footers: list[pq.FileMetaData] = []
         self._sink = _HashingSink(open_output(path, storage))
         # Statistics and dictionaries serve readers to skip row groups, which they must not do without an order.

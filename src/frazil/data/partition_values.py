@@ -22,9 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.data.transforms import BoundField
 from frazil.model.arrow import value_type
-from frazil.model.columns import DATE, TIME, TIMESTAMP, TIMESTAMPTZ, UUID, Decimal, Primitive, Type
-from frazil.workers.transforms import BoundField
+from frazil.model.schema import DATE, TIME, TIMESTAMP, TIMESTAMPTZ, UUID, Decimal, Primitive, Type
 
 _YEAR_MAX = 9999
 _DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000

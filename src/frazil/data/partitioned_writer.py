@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from frazil.workers import parquet
-from frazil.workers.parquet import ClosedFile, RollingWriter
-from frazil.workers.partition_values import Partition, by_partition
-from frazil.workers.spool import Spool
-from frazil.workers.transforms import BoundField
+from frazil.data import parquet_writer as parquet
+from frazil.data.parquet_writer import ClosedFile, RollingWriter
+from frazil.data.partition_values import Partition, by_partition
+from frazil.data.transforms import BoundField
+from frazil.storage.files.spill import SpillFile
 
 OPEN_MAX = 16
 
@@ -44,7 +44,7 @@ class PartitionedWriter:
         self._fields = tuple(fields)
         self._new_writer = new_writer
         self._open: dict[str, tuple[Partition, RollingWriter]] = {}
-        self._spool: Spool | None = None
+        self._spool: SpillFile | None = None
         self._spooled: dict[str, tuple[Partition, int]] = {}
         self._finishing: RollingWriter | None = None
 
@@ -111,7 +111,7 @@ class PartitionedWriter:
 
     def _to_spool(self, rows: pa.RecordBatch, late: list[tuple[int, npt.NDArray[np.int64]]]) -> None:
         if self._spool is None:
-            self._spool = Spool(rows.schema)
+            self._spool = SpillFile(rows.schema)
         places = np.concatenate([places for _, places in late])
         numbers = np.repeat([number for number, _ in late], [len(places) for _, places in late])
         self._spool.add(rows.take(pa.array(places)), numbers)

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import ConfigError
-from frazil.model.columns import Decimal, Primitive, Schema
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
+from frazil.model.schema import Decimal, Primitive, Schema
 from frazil.model.write import SortField
 
 Sort = Callable[[pa.Table], pa.Table]

@@ -7,7 +7,7 @@
 A partition value decides which files a reader opens at all, so each one has to be the very value that iceberg-java
 would compute: days and years before 1970 round down, a bucket is taken from the specification's bytes of a value (an
 int hashes like a long, a decimal as its shortest big-endian number), texts are cut by code points.
-Which types a transform takes is said in `model.partitions`.
+Which types a transform takes is said in `model.partition`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.data.murmur3 import murmur3
 from frazil.errors import ConfigError, DoesNotFit
-from frazil.model.columns import Field, Schema, StructOf, Type
-from frazil.model.names import TableName
-from frazil.model.partitions import PartitionField, PartitionSpec, Transform, result_type, takes
-from frazil.workers.hashing import murmur3
+from frazil.model.ids import TableName
+from frazil.model.partition import PartitionField, PartitionSpec, Transform, result_type, takes
+from frazil.model.schema import Field, Schema, StructOf, Type
 
 _MICROS_OF_DAY = 86_400_000_000
 _MICROS_OF_HOUR = 3_600_000_000

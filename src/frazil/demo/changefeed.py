@@ -27,7 +27,7 @@ _LAYOUTS = {"flat": "", "daily": "{:%Y-%m-%d}/", "hourly": "{:%Y-%m-%d/%H}/"}
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ShopChange:
     """One change as the database emits it: `after` is None for a delete."""
 
     topic: str
@@ -49,12 +49,12 @@ class Changefeed:
         self._layout = _LAYOUTS[layout]
         self._frontier = start
         self._nodes = nodes
-        self._buffers: dict[tuple[int, str, int], list[Change]] = defaultdict(list)
-        self._since_resolved: list[Change] = []
+        self._buffers: dict[tuple[int, str, int], list[ShopChange]] = defaultdict(list)
+        self._since_resolved: list[ShopChange] = []
         self._file_number = 0
         self._session = self._new_session()
 
-    def emit(self, change: Change) -> None:
+    def emit(self, change: ShopChange) -> None:
         # The node is a property of the key's range: stable within one session.
         node = zlib.crc32(repr((self._session, change.topic, change.key)).encode()) % self._nodes + 1
         self._buffers[node, change.topic, change.schema_version].append(change)

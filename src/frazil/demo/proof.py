@@ -13,7 +13,7 @@ from pyspark.sql.functions import column
 from pyspark.sql.types import TimestampType
 
 from frazil.demo.shop import KEYS, Rows
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
 
 
 def differences(

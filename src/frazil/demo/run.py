@@ -17,13 +17,13 @@ from pathlib import Path
 
 import yaml
 
-from frazil.daemon.api import Pipeline
-from frazil.daemon.results import Progress
+from frazil.app.pipeline import Pipeline
 from frazil.demo.changefeed import Changefeed
 from frazil.demo.proof import differences
 from frazil.demo.shop import COLUMNS, KEYS, Shop
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
 from frazil.model.position import Hlc
+from frazil.model.results import RunProgress
 
 SEED = 20_260_101
 ROUNDS = 14
@@ -87,7 +87,7 @@ def trade(shop: Shop, rounds: int = ROUNDS, pause: Callable[[], object] = lambda
     shop.resolve()
 
 
-def run_while_trading(pipeline: Pipeline, shop: Shop, on_progress: Callable[[Progress], None]) -> None:
+def run_while_trading(pipeline: Pipeline, shop: Shop, on_progress: Callable[[RunProgress], None]) -> None:
     """Runs the pipeline until all that the shop resolved is published."""
     stop, failed = threading.Event(), []
 
@@ -100,7 +100,7 @@ def run_while_trading(pipeline: Pipeline, shop: Shop, on_progress: Callable[[Pro
         finally:
             closed.set()
 
-    def watch(progress: Progress) -> None:
+    def watch(progress: RunProgress) -> None:
         on_progress(progress)
         if closed.is_set() and progress.resolved is not None and Hlc.parse(progress.resolved) >= shop.resolved[-1]:
             stop.set()

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from frazil.demo.changefeed import Change, Changefeed
+from frazil.demo.changefeed import Changefeed, ShopChange
 from frazil.model.position import LOGICAL_MAX, Hlc
 
 Row = Mapping[str, Any]
@@ -41,7 +41,7 @@ class Shop:
     now: Callable[[], int]
     """Nanoseconds since 1970; commit times never repeat even where this does."""
     tables: dict[str, Rows] = field(default_factory=lambda: {name: {} for name in COLUMNS})
-    log: list[Change] = field(default_factory=list)
+    log: list[ShopChange] = field(default_factory=list)
     resolved: list[Hlc] = field(default_factory=list)
     _versions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COLUMNS, 1))
     _last: Hlc = field(default_factory=lambda: Hlc(0))
@@ -154,13 +154,13 @@ class Shop:
     def _put(self, table: str, row: Row, at: Hlc) -> None:
         key = tuple(row[name] for name in KEYS[table])
         self.tables[table][key] = row
-        self._emit(Change(table, self._versions[table], key, row, at))
+        self._emit(ShopChange(table, self._versions[table], key, row, at))
 
     def _delete(self, table: str, key: tuple[Any, ...], at: Hlc) -> None:
         del self.tables[table][key]
-        self._emit(Change(table, self._versions[table], key, None, at))
+        self._emit(ShopChange(table, self._versions[table], key, None, at))
 
-    def _emit(self, change: Change) -> None:
+    def _emit(self, change: ShopChange) -> None:
         self.log.append(change)
         self.feed.emit(change)
 

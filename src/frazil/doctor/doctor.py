@@ -17,51 +17,57 @@ from difflib import get_close_matches
 from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
-from frazil.config.model import PipelineConfig
-from frazil.config.routing import entry_of_target
-from frazil.coordinator.frontier import At, Damaged, Fresh, RolledBack, read_frontier
-from frazil.daemon.maintaining import Maintenance
-from frazil.daemon.places import Place, Places
-from frazil.daemon.results import Diagnosis, Examining, MaintenanceStep
-from frazil.daemon.tables import companion_of
+from frazil.commit.frontier_check import At, Damaged, Fresh, RolledBack, read_frontier
+from frazil.config.mongodb import MongoSource
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.data.deletes.vectors import DamagedVector
+from frazil.data.read.parquet import DamagedFile
+from frazil.doctor import findings as doctor
+from frazil.doctor.diagnosis import Diagnosis, ExaminationProgress
+from frazil.doctor.examination import DuplicateKeys, Finding, Registered, Severity, Trouble
+from frazil.doctor.metadata import LedgerState, LedgerView, ledger, metadata_limits
+from frazil.doctor.readers import unreadable_deletes
+from frazil.doctor.registered import ExaminedTables
+from frazil.doctor.repairs import Repairs, Tools
+from frazil.doctor.tasks import SparkExamining
 from frazil.errors import BadInput, ConfigError, FrazilError, TableChanged, Terminal, Transient
-from frazil.lake.examining import ExaminedLake
-from frazil.maintenance import doctor
-from frazil.maintenance.convert import plan_conversion
-from frazil.maintenance.convert_run import Convert
-from frazil.maintenance.doctor_metadata import LedgerState, LedgerView, ledger, metadata_limits
-from frazil.maintenance.doctor_readers import unreadable_deletes
-from frazil.maintenance.doctor_repairs import Instruments, Repairs
-from frazil.model.examination import DuplicateKeys, Finding, Registered, Severity, Trouble
-from frazil.model.ledger import TableHead
-from frazil.model.live import LiveFiles
-from frazil.model.names import BadName, JobId, TableName
+from frazil.ingest.catalog_handles import CatalogHandle, Catalogs
+from frazil.ingest.loop.target_tables import companion_of
+from frazil.maintenance.compact.tasks import SparkRewriting
+from frazil.maintenance.convert.planner import plan_conversion
+from frazil.maintenance.convert.runner import Convert
+from frazil.maintenance.convert.tasks import SparkConverting
+from frazil.maintenance.runner import Maintenance
+from frazil.model.files import LiveFiles
+from frazil.model.ids import BadName, JobId, TableName
+from frazil.model.ledger import LEDGER_PROPERTY, TableHead
 from frazil.model.ports import Arbiter
+from frazil.model.results import MaintenanceStep
 from frazil.observability.logs import Log
-from frazil.workers.converting import SparkConverting
-from frazil.workers.examining import SparkExamining
-from frazil.workers.lookup.reading import DamagedFile
-from frazil.workers.lookup.vectors import DamagedVector
-from frazil.workers.rewriting import SparkRewriting
 
-_LEDGER_PROPERTY = ("frazil.", ".ledger")
 _EXPIRE = "expire"
 LOOKS_MAX = 3
 _LOST = (Trouble.MISSING_FILES, Trouble.DIFFERENT_FILES)
-OnProgress = Callable[[Examining], None]
+_LOADED_ANEW = (*_LOST, Trouble.DUPLICATE_KEYS)
+_RESYNC = "To load it anew: `frazil resync CONFIG TABLE`."
+_DROP_AND_RUN = (
+    "To load it anew, if the changefeed has all its files since the initial scan: stop the pipeline, `frazil drop "
+    "CONFIG TABLE --force`, `frazil run CONFIG`."
+)
+OnProgress = Callable[[ExaminationProgress], None]
 _log = Log("frazil.doctor")
 
 
-def _unseen(progress: Examining) -> None:
+def _unseen(progress: ExaminationProgress) -> None:
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class ExaminedSubject:
     """A table, and the catalog that has it."""
 
     table: TableName
-    place: Place
+    place: CatalogHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,7 @@ class Doctor:
     """Of the tables of a pipeline's catalogs."""
 
     def __init__(
-        self, config: PipelineConfig, places: Places, arbiter: Arbiter, spark: SparkSession, clock: Clock
+        self, config: PipelineConfig, places: Catalogs, arbiter: Arbiter, spark: SparkSession, clock: Clock
     ) -> None:
         self._config = config
         self._places = places
@@ -87,7 +93,7 @@ class Doctor:
         self._spark = spark
         self._clock = clock
 
-    def find(self, table: str) -> Patient:
+    def find(self, table: str) -> ExaminedSubject:
         """A table of any catalog of the pipeline. Raises ConfigError that names tables which are called alike."""
         try:
             wanted = TableName.parse(table)
@@ -95,8 +101,8 @@ class Doctor:
             raise ConfigError(str(error), hint="Name it as namespace.table.", table=table) from error
         for place in dict.fromkeys((self._places.of(wanted), *self._places.all)):
             if place.tables.exists(wanted):
-                return Patient(wanted, place)
-        known = sorted({one.text for place in self._places.all for one in ExaminedLake(place.catalog).names()})
+                return ExaminedSubject(wanted, place)
+        known = sorted({one.text for place in self._places.all for one in ExaminedTables(place.catalog).names()})
         near = get_close_matches(table, known, n=3) or [name for name in known if name.endswith(f".{wanted.name}")]
         catalogs = ", ".join(place.catalog.settings.name for place in self._places.all)
         raise ConfigError(
@@ -107,13 +113,15 @@ class Doctor:
             table=table,
         )
 
-    def run(self, patients: Sequence[Patient], *, fix: bool, on_progress: OnProgress = _unseen) -> Iterator[Diagnosis]:
+    def run(
+        self, patients: Sequence[ExaminedSubject], *, fix: bool, on_progress: OnProgress = _unseen
+    ) -> Iterator[Diagnosis]:
         """One diagnosis for each table, as they are made. Raises what catalogs and storage raise if they do not
         answer."""
         for patient in patients:
             began = self._clock.monotonic()
             try:
-                yield _Visit(self, patient, on_progress).diagnose(fix=fix)
+                yield _Examination(self, patient, on_progress).diagnose(fix=fix)
             except Terminal as error:
                 yield Diagnosis(
                     table=patient.table.text,
@@ -127,22 +135,30 @@ class Doctor:
 
     # what a visit needs
 
-    def instruments(self, place: Place) -> Instruments:
+    def with_a_way(self, table: TableName, finding: Finding) -> Finding:
+        """What can be mended by loading the table anew says how its source does that."""
+        claim = self._config.entries.claiming(companion_of(table))
+        if finding.trouble not in _LOADED_ANEW or finding.fixable or claim is None:
+            return finding
+        way = _RESYNC if isinstance(self._config.source, MongoSource) else _DROP_AND_RUN
+        return replace(finding, next=f"{finding.next} {way}")
+
+    def tools(self, place: CatalogHandle) -> Tools:
         parquet = self._config.parquet.settings
         converting = SparkConverting(self._spark, self._clock)
-        return Instruments(
-            lake=place.lake,
-            reads=ExaminedLake(place.catalog),
+        return Tools(
+            committer=place.committer,
+            reads=ExaminedTables(place.catalog),
             examining=SparkExamining(self._spark, self._clock),
             rewriting=SparkRewriting(self._spark, self._clock),
-            convert=Convert(place.lake, converting, self._clock, parquet),
+            convert=Convert(place.committer, converting, self._clock, parquet),
             clock=self._clock,
             parquet=parquet,
         )
 
     def key_of(self, table: TableName) -> tuple[str, ...]:
         """What the configuration says of a table that may name no identifier fields of its own."""
-        entry = entry_of_target(self._config, table) if companion_of(table) == table else None
+        entry = self._config.entries.filling(table) if companion_of(table) == table else None
         return entry.key if entry is not None and entry.deletes.needs_key else ()
 
     @property
@@ -153,18 +169,18 @@ class Doctor:
     def clock(self) -> Clock:
         return self._clock
 
-    def expirable(self, patient: Patient) -> int:
+    def expirable(self, patient: ExaminedSubject) -> int:
         """How many snapshots the configured expiry would remove now."""
         steps = self._expire(patient, dry=True)
         return sum(step.counts.get("snapshots", 0) for step in steps if not step.error)
 
-    def expire(self, patient: Patient) -> None:
+    def expire(self, patient: ExaminedSubject) -> None:
         """Raises what the action met."""
         for step in self._expire(patient, dry=False):
             if step.error:
                 raise Transient(step.error, hint=step.hint, table=patient.table.text)
 
-    def _expire(self, patient: Patient, *, dry: bool) -> list[MaintenanceStep]:
+    def _expire(self, patient: ExaminedSubject, *, dry: bool) -> list[MaintenanceStep]:
         if self._places.of(patient.table) is not patient.place:
             return []
         maintenance = Maintenance(self._config, self._places, self._spark, self._clock)
@@ -172,7 +188,7 @@ class Doctor:
 
     def ledgers(self, head: TableHead) -> Iterator[LedgerView]:
         """Of every pipeline that has left its ledger in the table."""
-        begin, end = _LEDGER_PROPERTY
+        begin, end = LEDGER_PROPERTY
         named = [
             name[len(begin) : -len(end)] for name in head.properties if name.startswith(begin) and name.endswith(end)
         ]
@@ -215,15 +231,15 @@ class Doctor:
         return None if fence is None else fence.generation
 
 
-class _Visit:
+class _Examination:
     """Of one table."""
 
-    def __init__(self, doctor_: Doctor, patient: Patient, on_progress: OnProgress) -> None:
+    def __init__(self, doctor_: Doctor, patient: ExaminedSubject, on_progress: OnProgress) -> None:
         self._doctor = doctor_
         self._patient = patient
         self._table = patient.table
         self._on_progress = on_progress
-        self._tools = doctor_.instruments(patient.place)
+        self._tools = doctor_.tools(patient.place)
         self._key = doctor_.key_of(patient.table)
         self._repairs = Repairs(patient.table, self._tools, self._key)
 
@@ -258,14 +274,14 @@ class _Visit:
                 continue
             # What a snapshot needs may go once a newer one has taken its place, and is missed by nobody then.
             lost = any(finding.trouble in _LOST for finding in seen.findings)
-            if not lost or self._tools.lake.head(self._table).snapshot_id == seen.snapshot_id:
+            if not lost or self._tools.committer.head(self._table).snapshot_id == seen.snapshot_id:
                 break
         return seen
 
     def _look(self) -> _Examined:
         self._tell("metadata")
-        head = self._tools.lake.head(self._table)
-        facts = self._lake.metadata(self._table, head)
+        head = self._tools.committer.head(self._table)
+        facts = self._committer.metadata(self._table, head)
         if metadata_limits(facts):
             facts = replace(facts, expirable=self._doctor.expirable(self._patient))
         findings = [
@@ -274,10 +290,10 @@ class _Visit:
         ]
         try:
             self._tell("manifests")
-            registered = self._lake.registered(self._table, head)
+            registered = self._committer.registered(self._table, head)
         except TableChanged as error:
             return _Examined(head.snapshot_id, Registered(None), doctor.Looks(), False, (*findings, _unread(error)))
-        examined = self._lake.examined_table(self._table, head, self._key)
+        examined = self._committer.examined_table(self._table, head, self._key)
         data, deletes = doctor.to_look_at(registered)
         total = len(data) + len(deletes)
         self._tell("files", 0, total)
@@ -312,11 +328,12 @@ class _Visit:
             names = [field.name for field in examined.key]
             findings += doctor.duplicate_keys(keys, names, registered, examined.table.specs)
         findings += doctor.not_examined(troubles)
+        findings = [self._doctor.with_a_way(self._table, finding) for finding in findings]
         return _Examined(head.snapshot_id, registered, looks, keys is not None, tuple(findings))
 
     def _unreadable(self, head: TableHead, registered: Registered) -> list[Finding]:
         live = LiveFiles(snapshot_id=registered.snapshot_id, files=registered.first, deletes=registered.deletes)
-        plan = plan_conversion(self._tools.lake.converted_table(self._table, head), live)
+        plan = plan_conversion(self._tools.committer.converted_table(self._table, head), live)
         return unreadable_deletes(registered.deletes, self._doctor.readers, plan is not None and not plan.left)
 
     def _repair(self, seen: _Examined) -> Mapping[Trouble, str]:
@@ -348,9 +365,9 @@ class _Visit:
         return failed
 
     def _convert(self) -> Sequence[str]:
-        lake = self._tools.lake
-        head = lake.head(self._table)
-        plan = self._tools.convert.plan(self._table, head, lake.live(self._table, head))
+        committer = self._tools.committer
+        head = committer.head(self._table)
+        plan = self._tools.convert.plan(self._table, head, committer.live(self._table, head))
         done = None if plan is None else self._tools.convert.perform(plan)
         return [] if done is None else [one.why for one in done.left]
 
@@ -359,13 +376,13 @@ class _Visit:
         return []
 
     @property
-    def _lake(self) -> ExaminedLake:
+    def _committer(self) -> ExaminedTables:
         reads = self._tools.reads
-        assert isinstance(reads, ExaminedLake)
+        assert isinstance(reads, ExaminedTables)
         return reads
 
     def _tell(self, step: str, done: int = 0, total: int = 0) -> None:
-        self._on_progress(Examining(table=self._table.text, step=step, done=done, total=total))
+        self._on_progress(ExaminationProgress(table=self._table.text, step=step, done=done, total=total))
 
 
 def compared(before: Sequence[Finding], after: Sequence[Finding], failed: Mapping[Trouble, str]) -> tuple[Finding, ...]:

@@ -27,21 +27,19 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from frazil.clock import Clock
-from frazil.model.columns import Schema
+from frazil.data.arrow_types import arrow_schema
+from frazil.data.deletes.deleted_rows import DeletedRows
+from frazil.data.keys.nullable import nullable_keys
+from frazil.data.partition_values import json_values
+from frazil.data.read.live_rows import live_rows
+from frazil.doctor.examination import SAMPLES, DuplicateKeys, ExaminedTable, Folder, KeySample, Surplus
+from frazil.maintenance.convert.tasks import FILES_A_TASK, SparkConverting
 from frazil.model.compaction import RewrittenTable
 from frazil.model.conversion import Search, SearchedFile
-from frazil.model.examination import SAMPLES, DuplicateKeys, ExaminedTable, Folder, KeySample, Surplus
-from frazil.model.files import Kind
-from frazil.model.live import LiveFile
-from frazil.model.ports import Split
-from frazil.workers.arrow_types import arrow_schema
-from frazil.workers.converting import FILES_A_TASK, SparkConverting
-from frazil.workers.crossing import collected, guarded
-from frazil.workers.job import BIN_BYTES, fill_bins
-from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.lookup.nullable_keys import nullable_keys
-from frazil.workers.partition_values import json_values
-from frazil.workers.rewritten_rows import live_rows
+from frazil.model.files import FileKind, LiveFile
+from frazil.model.schema import Schema
+from frazil.spark.bins import Piece, beside_files, binned, in_bins, members, pieces, taken_apart
+from frazil.spark.errors import collected, guarded
 
 _NO_LINEAGE = 2
 _ROWS_DDL = "k binary, n long, f int, p long"
@@ -95,15 +93,14 @@ class KeySearch:
 
     def _rows(self, table: ExaminedTable, files: Sequence[LiveFile], deletes: Search | None) -> DataFrame:
         """Key, sequence number, number of the file and position of every live row."""
-        bins = _bins(self._spark, files)
 
         def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for bin_ in batch.column("id").to_pylist():
-                    for number in bins[bin_]:
-                        yield from _keys(table, files[number], number)
+            piece: Piece[LiveFile]
+            for piece in members(batches):
+                yield from _keys(table, piece.what, piece.number)
 
-        rows = self._spark.range(0, len(bins), 1, len(bins)).mapInArrow(guarded(read), _ROWS_DDL)
+        bins = in_bins(self._spark, pieces(files, lambda file: file.size))
+        rows = binned(self._spark, bins).mapInArrow(guarded(read), _ROWS_DDL)
         if deletes is None or not deletes.deletes:
             return rows
         # Files that equality deletes reach come first, in the order of the search.
@@ -113,12 +110,13 @@ class KeySearch:
         tasks = -(-len(files) // FILES_A_TASK)
 
         def digest(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for number, part in _by_file(batches):
-                digests = _digests(table.table, files[number], part.column("p").to_numpy())
+            mine: dict[int, LiveFile] = {}
+            for number, part in _by_file(taken_apart(batches, mine)):
+                digests = _digests(table.table, mine[number], part.column("p").to_numpy())
                 yield part.append_column("d", digests)
 
-        placed = rows.withColumn("t", F.floor(F.col("f") / FILES_A_TASK).cast("int"))
-        placed = placed.repartitionById(tasks, F.col("t")).select("k", "n", "f", "p").sortWithinPartitions("f", "p")
+        numbered = pieces(files, lambda file: file.size)
+        placed = beside_files(self._spark, rows.select("k", "n", "f", "p"), numbered, FILES_A_TASK, tasks, "p")
         return placed.mapInArrow(guarded(digest), f"{_ROWS_DDL}, d binary")
 
     def _sample(self, table: ExaminedTable, files: Sequence[LiveFile], row: Any) -> KeySample:
@@ -211,7 +209,8 @@ def _judged(digested: DataFrame) -> DataFrame:
 
 def _ordered(files: Sequence[LiveFile], deletes: Search | None) -> list[LiveFile]:
     by_position = [
-        replace(file, deletes=tuple(one for one in file.deletes if one.kind is Kind.POSITION_DELETE)) for file in files
+        replace(file, deletes=tuple(one for one in file.deletes if one.kind is FileKind.POSITION_DELETE))
+        for file in files
     ]
     if deletes is None:
         return by_position
@@ -236,10 +235,3 @@ def _search(table: ExaminedTable, files: Sequence[LiveFile], folder: Folder) -> 
         storage=table.table.storage,
         name_mapping=table.table.name_mapping,
     )
-
-
-def _bins(spark: SparkSession, files: Sequence[LiveFile]) -> list[list[int]]:
-    cores = int(spark.sparkContext.defaultParallelism)
-    count = min(len(files), max(cores * 2, -(-sum(file.size for file in files) // BIN_BYTES)))
-    splits = [Split(0, str(number), "", file.size) for number, file in enumerate(files)]
-    return [[int(split.name) for split in bin_] for bin_ in fill_bins(splits, count)]

@@ -16,11 +16,10 @@ from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
-from frazil.model.columns import Field
 from frazil.model.compaction import RewrittenTable
 from frazil.model.conversion import Marked, Search
-from frazil.model.files import FileClosed
-from frazil.model.live import LiveDelete, LiveFile
+from frazil.model.files import FileClosed, LiveDelete, LiveFile
+from frazil.model.schema import Field
 from frazil.model.write import ParquetSettings
 
 SAMPLES = 5
@@ -196,7 +195,7 @@ class Folder:
     parquet: ParquetSettings = field(default_factory=ParquetSettings)
 
 
-class Examining(Protocol):
+class Examiner(Protocol):
     """Looks at files and rows on Spark, and writes what takes their place."""
 
     def look(

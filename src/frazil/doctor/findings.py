@@ -2,8 +2,8 @@
 
     Registered, looks at files --> registered twice, wrong partition, missing, different, dangling, two vectors
     DuplicateKeys -------------------> duplicate keys
-    delete kinds, declared readers --> unreadable deletes                (`doctor_readers`)
-    the metadata, the ledger --------> near limits; property, summary and tag disagree (`doctor_metadata`)
+    delete kinds, declared readers --> unreadable deletes                (`readers`)
+    the metadata, the ledger --------> near limits; property, summary and tag disagree (`metadata`)
 
 A finding is `fixable` if there is a repair after which every reader sees the rows that the table was made of, no more
 and no fewer. What two people could see in two ways is explained, and left to one of them.
@@ -15,9 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from frazil.model.columns import Field, StructOf
-from frazil.model.compaction import RewrittenTable
-from frazil.model.examination import (
+from frazil.doctor.examination import (
     SAMPLES,
     DuplicateKeys,
     FileLook,
@@ -27,9 +25,10 @@ from frazil.model.examination import (
     Severity,
     Trouble,
 )
-from frazil.model.files import Kind
-from frazil.model.live import LiveDelete, LiveFile
-from frazil.model.partitions import PartitionSpec
+from frazil.model.compaction import RewrittenTable
+from frazil.model.files import FileKind, LiveDelete, LiveFile
+from frazil.model.partition import PartitionSpec
+from frazil.model.schema import Field, StructOf
 
 FIX = "Run it again with --fix."
 _PARQUET = "parquet"
@@ -159,7 +158,7 @@ def wrong_partition(registered: Registered, looks: Looks, table: RewrittenTable)
         if not chosen:
             continue
         rows = sum(looks.of(file).misplaced for file in chosen)
-        at_most = any(delete.kind is Kind.EQUALITY_DELETE for file in chosen for delete in file.deletes)
+        at_most = any(delete.kind is FileKind.EQUALITY_DELETE for file in chosen for delete in file.deletes)
         lost = ", ".join(dict.fromkeys(name for file in chosen for name in _lost_columns(by_id[file.spec_id], known)))
         why = "" if fixable else f" (the column of {lost} was dropped)"
         samples = [
@@ -241,8 +240,7 @@ def duplicate_keys(
                 where=_key_samples(found, places, equal=False),
                 means="Two versions of one row are alive; a reader cannot tell which is right."
                 f"{_LEFT_BEHIND if apart else ''}",
-                next="Look at both rows, delete the wrong one, or let the source decide: `frazil resync CONFIG TABLE` "
-                "loads the table anew.",
+                next="Look at both rows and delete the wrong one, or load the table anew: then the source decides.",
             )
         )
     return findings
@@ -283,7 +281,7 @@ def dangling(registered: Registered, names: Mapping[str, frozenset[str]]) -> tup
     reaching: set[_DeleteId] = set()
     for file in registered.data:
         for delete in file.deletes:
-            named = names.get(delete.path) if delete.kind is Kind.POSITION_DELETE and not delete.is_vector else None
+            named = names.get(delete.path) if delete.kind is FileKind.POSITION_DELETE and not delete.is_vector else None
             if named is None or file.path in named:
                 reaching.add(_id(delete))
     return tuple(delete for delete in registered.deletes if _id(delete) not in reaching)
@@ -297,9 +295,9 @@ def dangling_deletes(found: Sequence[LiveDelete]) -> list[Finding]:
     if not found:
         return []
     kinds = {
-        "equality delete files": sum(one.kind is Kind.EQUALITY_DELETE for one in found),
+        "equality delete files": sum(one.kind is FileKind.EQUALITY_DELETE for one in found),
         "deletion vectors": sum(one.is_vector for one in found),
-        "position delete files": sum(one.kind is Kind.POSITION_DELETE and not one.is_vector for one in found),
+        "position delete files": sum(one.kind is FileKind.POSITION_DELETE and not one.is_vector for one in found),
     }
     counted = ", ".join(f"{count:,} {name}" for name, count in kinds.items() if count)
     return [
@@ -338,7 +336,7 @@ def two_vectors(registered: Registered) -> list[Finding]:
 
 _RESTORE = (
     "Restore the file from a backup or an older version of the bucket. If there is none: roll the table back to a "
-    "snapshot whose files all exist, or load it anew (`frazil resync CONFIG TABLE`). Nothing brings it back here."
+    "snapshot whose files all exist, or load it anew. Nothing brings it back here."
 )
 
 
@@ -404,7 +402,7 @@ def not_examined(troubles: Iterable[str]) -> list[Finding]:
         Finding(
             trouble=Trouble.NOT_EXAMINED,
             severity=Severity.INFO,
-            what=f"{len(told):,} things could not be looked at",
+            what=f"{_files(told, 'thing')} could not be looked at",
             where=_samples(told),
             means="Whether their rows are right is not known.",
             next="Nothing, if another engine reads them. Files that are not Parquet can be rewritten by Spark: CALL "

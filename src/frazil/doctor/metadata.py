@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from frazil.maintenance.doctor import FIX
-from frazil.model.examination import Finding, MetadataFacts, Severity, Trouble
+from frazil.doctor.examination import Finding, MetadataFacts, Severity, Trouble
+from frazil.doctor.findings import FIX
 from frazil.model.ledger import LedgerEntry
 
 METADATA_BYTES_WARN = 4 << 20

@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from frazil.model.examination import SAMPLES, Finding, Severity, Trouble
-from frazil.model.files import Kind
-from frazil.model.live import LiveDelete
+from frazil.doctor.examination import SAMPLES, Finding, Severity, Trouble
+from frazil.model.files import FileKind, LiveDelete
 
 
 class DeleteKind(StrEnum):
@@ -42,7 +41,7 @@ READS: Mapping[str, frozenset[DeleteKind]] = {
 
 
 def kind_of(delete: LiveDelete) -> DeleteKind:
-    if delete.kind is Kind.EQUALITY_DELETE:
+    if delete.kind is FileKind.EQUALITY_DELETE:
         return DeleteKind.EQUALITY
     return DeleteKind.VECTOR if delete.is_vector else DeleteKind.POSITION
 

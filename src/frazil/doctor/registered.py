@@ -16,24 +16,24 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from frazil.doctor.examination import ExaminedTable, MetadataFacts, Registered
 from frazil.errors import FrazilError, TableChanged
-from frazil.lake.catalogs import Catalog, catalog_error, iceberg_properties
-from frazil.lake.census import table_identifiers
-from frazil.lake.commits import base_of
-from frazil.lake.failures import JAVA_ERRORS, NO_FILE, failure_of
-from frazil.lake.fields import columns_ever, rewritten_table
-from frazil.lake.listing import Entry, Listing, applied
-from frazil.lake.live import entries_of
-from frazil.lake.tables import parse_table
-from frazil.model.examination import ExaminedTable, MetadataFacts, Registered
+from frazil.iceberg.catalogs.open_catalog import Catalog, catalog_error, iceberg_properties
+from frazil.iceberg.catalogs.table_scan import table_identifiers
+from frazil.iceberg.commits.committer import base_of
+from frazil.iceberg.jvm.errors import JAVA_ERRORS, NO_FILE, failure_of
+from frazil.iceberg.tables.fields import columns_ever, rewritten_table
+from frazil.iceberg.tables.file_index import entries_of
+from frazil.iceberg.tables.file_listing import Entry, Listing, applied
+from frazil.iceberg.tables.tables import parse_table
+from frazil.model.files import LiveDelete, LiveFile
+from frazil.model.ids import BadName, TableName
 from frazil.model.ledger import TableHead
-from frazil.model.live import LiveDelete, LiveFile
-from frazil.model.names import BadName, TableName
-from frazil.model.partitions import PartitionSpec
+from frazil.model.partition import PartitionSpec
 
 
-class ExaminedLake:
-    """The tables of one catalog. Implements `frazil.maintenance.doctor_repairs.ReadsRegistered`."""
+class ExaminedTables:
+    """The tables of one catalog. Implements `frazil.doctor.repairs.ReadsRegistered`."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

@@ -3,7 +3,7 @@
     repair --head--> Registered --what is to be done?--> nothing left: done
       ^                 |  Spark writes what takes the place of the damage
       |                 v
-      |              a later head --are the files that matter as they were?--yes--> RepairPlan, sent once
+      |              a later head --are the files that matter as they were?--yes--> ReplaceFiles, sent once
       +------------------- no: from the start (bounded) --------'
 
     registered twice   the file is written once more and takes the place of all its registrations, with the sequence
@@ -24,21 +24,21 @@ from typing import Protocol
 from uuid import UUID
 
 from frazil.clock import Clock
+from frazil.doctor.examination import ExaminedTable, Examiner, Folder, Placed, Registered
+from frazil.doctor.findings import Looks, dangling, looks_of, place_of, to_look_at, twice
 from frazil.errors import BadInput, Transient
-from frazil.maintenance.convert import ConvertSettings, plan_conversion
-from frazil.maintenance.convert_run import Convert, ConvertsLake
-from frazil.maintenance.doctor import Looks, dangling, looks_of, place_of, to_look_at, twice
-from frazil.maintenance.landing import Attempt, land, summary_of
-from frazil.model.commit import RepairPlan
+from frazil.maintenance.commit_rewrite import commit_rewrite, summary_of
+from frazil.maintenance.convert.planner import ConvertSettings, plan_conversion
+from frazil.maintenance.convert.runner import Convert, ConvertCommitter
+from frazil.model.commit import ReplaceFiles
 from frazil.model.compaction import Group, Rewrite, Rewriting
 from frazil.model.conversion import Search
-from frazil.model.examination import ExaminedTable, Examining, Folder, Placed, Registered
-from frazil.model.files import Kind
+from frazil.model.files import FileKind, LiveDelete, LiveFile, LiveFiles
+from frazil.model.ids import TableName, maintenance_folder
 from frazil.model.ledger import TableHead
-from frazil.model.live import LiveDelete, LiveFile, LiveFiles
-from frazil.model.names import TableName, maintenance_folder
-from frazil.model.partitions import PartitionSpec
+from frazil.model.partition import PartitionSpec
 from frazil.model.write import ParquetSettings
+from frazil.retry import Attempt
 
 ACTION = "doctor"
 PLANS_MAX = 4
@@ -68,18 +68,18 @@ class Prepared:
 
     run: UUID
     registered: Registered
-    plan_on: Callable[[Registered], RepairPlan | None]
+    plan_on: Callable[[Registered], ReplaceFiles | None]
     left: tuple[str, ...] = ()
     more: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instruments:
+class Tools:
     """All that repairs of the tables of one catalog are made with."""
 
-    lake: ConvertsLake
+    committer: ConvertCommitter
     reads: ReadsRegistered
-    examining: Examining
+    examining: Examiner
     rewriting: Rewriting
     convert: Convert
     clock: Clock
@@ -89,7 +89,7 @@ class Instruments:
 class Repairs:
     """Of one table."""
 
-    def __init__(self, table: TableName, tools: Instruments, configured_key: Sequence[str] = ()) -> None:
+    def __init__(self, table: TableName, tools: Tools, configured_key: Sequence[str] = ()) -> None:
         self._table = table
         self._tools = tools
         self._key = tuple(configured_key)
@@ -117,10 +117,10 @@ class Repairs:
             wanted = {_id(delete) for delete in dangling(registered, names)}
             run = self._tools.clock.new_uuid()
 
-            def plan_on(now: Registered) -> RepairPlan | None:
+            def plan_on(now: Registered) -> ReplaceFiles | None:
                 still = tuple(delete for delete in dangling(now, names) if _id(delete) in wanted)
                 summary = summary_of(ACTION, run, dangling_delete_files=len(still))
-                return RepairPlan(files=(), summary=summary, removed_deletes=still, rewrites=True) if still else None
+                return ReplaceFiles(files=(), summary=summary, removed_deletes=still, rewrites=True) if still else None
 
             return Prepared(run, registered, plan_on) if wanted else None
 
@@ -133,11 +133,11 @@ class Repairs:
         tools, done = self._tools, Mended()
         losses = 0
         while losses < PLANS_MAX:
-            head = tools.lake.head(self._table)
+            head = tools.committer.head(self._table)
             prepared = prepare(head, tools.reads.registered(self._table, head))
             if prepared is None:
                 return done
-            snapshot_id = self._land(prepared, what)
+            snapshot_id = self._commit(prepared, what)
             if snapshot_id is None:
                 losses += 1
                 continue
@@ -150,7 +150,7 @@ class Repairs:
             table=self._table.text,
         )
 
-    def _land(self, prepared: Prepared, what: str) -> int | None:
+    def _commit(self, prepared: Prepared, what: str) -> int | None:
         """The snapshot; None if the table has become another one."""
         tools, planned = self._tools, prepared.registered
 
@@ -162,9 +162,9 @@ class Repairs:
             else:
                 return Attempt(None)
             plan = prepared.plan_on(now)
-            return Attempt(None, None if plan is None else tools.lake.repair(self._table, head, plan))
+            return Attempt(None, None if plan is None else tools.committer.repair(self._table, head, plan))
 
-        return land(self._table, prepared.run, what, tools.lake.head, attempt, tools.clock)[1]
+        return commit_rewrite(self._table, prepared.run, what, tools.committer.head, attempt, tools.clock)[1]
 
     # what is to be done
 
@@ -194,10 +194,10 @@ class Repairs:
         files = [file for _, one in kept for file in one.files]
         entries = [entry for one, _ in kept for entry in one.entries]
 
-        def plan_on(now: Registered) -> RepairPlan | None:
-            if not kept or not unchanged(entries, now, lambda delete: delete.kind is Kind.EQUALITY_DELETE):
+        def plan_on(now: Registered) -> ReplaceFiles | None:
+            if not kept or not unchanged(entries, now, lambda delete: delete.kind is FileKind.EQUALITY_DELETE):
                 return None
-            return RepairPlan(
+            return ReplaceFiles(
                 files=tuple(files),
                 summary=summary_of(ACTION, run, registered_once=len(kept)),
                 removed_data=tuple(entries),
@@ -221,7 +221,7 @@ class Repairs:
         ]
         if not wrong:
             return None
-        if any(delete.kind is Kind.EQUALITY_DELETE for file in wrong for delete in file.deletes):
+        if any(delete.kind is FileKind.EQUALITY_DELETE for file in wrong for delete in file.deletes):
             self._convert(head, registered)
             return Prepared(tools.clock.new_uuid(), registered, _never)
         run = tools.clock.new_uuid()
@@ -241,11 +241,11 @@ class Repairs:
             return None
         everywhere = _everywhere(examined.table.specs)
 
-        def plan_on(now: Registered) -> RepairPlan | None:
+        def plan_on(now: Registered) -> ReplaceFiles | None:
             # An equality delete of one partition would have reached the row where it was, and does not where it goes.
             if not unchanged(moved, now, lambda delete: _reaches_all(delete, everywhere)):
                 return None
-            return RepairPlan(
+            return ReplaceFiles(
                 files=tuple(file for one in made.values() for file in one.files),
                 summary=summary_of(ACTION, prepared.run, moved_data_files=len(moved)),
                 removed_data=tuple(moved),
@@ -271,12 +271,12 @@ class Repairs:
         matter = [entry for path in sorted(marked.union(found.kept)) for entry in by_path[path]]
         everywhere = _everywhere(examined.table.specs)
 
-        def plan_on(now: Registered) -> RepairPlan | None:
+        def plan_on(now: Registered) -> ReplaceFiles | None:
             # What deletes every row of a key deletes the one that stays too, so only deletes of some rows matter.
             if not unchanged(matter, now, lambda delete: _reaches_all(delete, everywhere)):
                 return None
             vectors = {one.file.vector.data_file for one in found.marked if one.file.vector is not None}
-            return RepairPlan(
+            return ReplaceFiles(
                 files=tuple(one.file for one in found.marked),
                 summary=summary_of(ACTION, run, equal_rows=sum(one.fresh for one in found.marked)),
                 # A vector takes the place of all earlier deletes by position of its file (H23, H24).
@@ -290,7 +290,7 @@ class Repairs:
         """The equality deletes that reach some file, as a search for what they delete. Raises BadInput if some of
         them cannot be searched for."""
         live = LiveFiles(snapshot_id=registered.snapshot_id, files=registered.first, deletes=registered.deletes)
-        plan = plan_conversion(self._tools.lake.converted_table(self._table, head), live, _EVERY_KEY)
+        plan = plan_conversion(self._tools.committer.converted_table(self._table, head), live, _EVERY_KEY)
         if plan is None:
             return None
         if plan.left:
@@ -331,7 +331,7 @@ def unchanged(planned: Sequence[LiveFile], now: Registered, may_come: Callable[[
 
 
 def _alone(file: LiveFile) -> Group:
-    by_position = tuple(delete for delete in file.deletes if delete.kind is Kind.POSITION_DELETE)
+    by_position = tuple(delete for delete in file.deletes if delete.kind is FileKind.POSITION_DELETE)
     return Group(
         files=(replace(file, deletes=by_position),),
         reason="it is registered twice",
@@ -351,18 +351,18 @@ def _reaching(files: Iterable[LiveFile]) -> dict[tuple[str, int | None], LiveDel
 def _own_deletes(paths: Iterable[str], now: Registered) -> tuple[LiveDelete, ...]:
     """Deletes by position that are for one of these files alone."""
     wanted = set(paths)
-    return tuple(one for one in now.deletes if one.kind is Kind.POSITION_DELETE and one.data_file in wanted)
+    return tuple(one for one in now.deletes if one.kind is FileKind.POSITION_DELETE and one.data_file in wanted)
 
 
 def _reaches_all(delete: LiveDelete, everywhere: frozenset[int]) -> bool:
-    return delete.kind is Kind.EQUALITY_DELETE and delete.spec_id in everywhere
+    return delete.kind is FileKind.EQUALITY_DELETE and delete.spec_id in everywhere
 
 
 def _everywhere(specs: Sequence[PartitionSpec]) -> frozenset[int]:
     return frozenset(spec.spec_id for spec in specs if not spec.partitions)
 
 
-def _never(now: Registered) -> RepairPlan | None:
+def _never(now: Registered) -> ReplaceFiles | None:
     """Look again first."""
     return None
 

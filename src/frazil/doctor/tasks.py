@@ -23,11 +23,18 @@ from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
-from frazil.errors import BadInput, ConfigError, TableChanged
-from frazil.model.columns import Field, Schema, StructOf
-from frazil.model.compaction import RewrittenTable
-from frazil.model.conversion import Search
-from frazil.model.examination import (
+from frazil.data.arrow_types import arrow_schema
+from frazil.data.deletes.deleted_rows import DeletedRows
+from frazil.data.deletes.positions import read_positions
+from frazil.data.deletes.vectors import DamagedVector, read_vector
+from frazil.data.parquet_writer import RollingWriter
+from frazil.data.partition_values import json_scalar, json_values
+from frazil.data.partitioned_writer import PartitionedWriter, PartitionFile
+from frazil.data.read.live_rows import LINEAGE, live_rows, written_fields
+from frazil.data.read.parquet import DamagedFile, bound_name, open_parquet
+from frazil.data.transforms import BoundField, bind_spec
+from frazil.doctor.duplicates import KeySearch
+from frazil.doctor.examination import (
     SAMPLES,
     DuplicateKeys,
     ExaminedTable,
@@ -37,24 +44,16 @@ from frazil.model.examination import (
     Placed,
     Surplus,
 )
-from frazil.model.files import FileClosed, Kind
-from frazil.model.live import LiveDelete, LiveFile
-from frazil.model.partitions import PartitionSpec
-from frazil.model.ports import Split
+from frazil.errors import BadInput, ConfigError, TableChanged
+from frazil.ingest.write.write_job import run_on_executors, running_task
+from frazil.model.compaction import RewrittenTable
+from frazil.model.conversion import Search
+from frazil.model.files import FileClosed, FileKind, LiveDelete, LiveFile
+from frazil.model.partition import PartitionSpec
 from frazil.model.position import Hlc
-from frazil.workers.arrow_types import arrow_schema
-from frazil.workers.duplicates import KeySearch
-from frazil.workers.job import run_on_executors, running_task
-from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.lookup.positions import read_positions
-from frazil.workers.lookup.reading import DamagedFile, bound_name, open_parquet
-from frazil.workers.lookup.vectors import DamagedVector, read_vector
-from frazil.workers.parquet import RollingWriter
-from frazil.workers.partition_values import json_scalar, json_values
-from frazil.workers.partitioned import PartitionedWriter, PartitionFile
-from frazil.workers.rewritten_rows import LINEAGE, live_rows, written_fields
-from frazil.workers.storage import open_input
-from frazil.workers.transforms import BoundField, bind_spec
+from frazil.model.schema import Field, Schema, StructOf
+from frazil.spark.bins import Piece, pieces
+from frazil.storage.files.open_file import open_input
 
 FILES_A_JOB = 2_048
 """So often somebody is told how far it is."""
@@ -64,7 +63,7 @@ _NO_LINEAGE = 2
 
 
 class SparkExamining:
-    """Implements `frazil.model.examination.Examining` on one session."""
+    """Implements `frazil.doctor.examination.Examiner` on one session."""
 
     def __init__(self, spark: SparkSession, clock: Clock) -> None:
         self._spark = spark
@@ -86,14 +85,13 @@ class SparkExamining:
         return tuple(found)
 
     def _look(self, table: ExaminedTable, files: Sequence[LiveFile | LiveDelete]) -> list[FileLook]:
-        def task(split: Split) -> tuple[int, FileLook]:
-            file = files[int(split.name)]
-            if isinstance(file, LiveDelete):
-                return int(split.name), look_at_delete(table.table, file)
-            return int(split.name), look_at_data(table, file)
+        def task(piece: Piece[LiveFile | LiveDelete]) -> tuple[int, FileLook]:
+            if isinstance(piece.what, LiveDelete):
+                return piece.number, look_at_delete(table.table, piece.what)
+            return piece.number, look_at_data(table, piece.what)
 
-        splits = [Split(0, str(number), "", file.size) for number, file in enumerate(files)]
-        return [look for _, look in sorted(run_on_executors(self._spark, task, splits), key=lambda one: one[0])]
+        looks = run_on_executors(self._spark, task, pieces(files, lambda file: file.size))
+        return [look for _, look in sorted(looks, key=lambda one: one[0])]
 
     def duplicates(self, table: ExaminedTable, files: Sequence[LiveFile], deletes: Search | None) -> DuplicateKeys:
         """See the port."""
@@ -107,18 +105,16 @@ class SparkExamining:
 
     def place(self, table: ExaminedTable, files: Sequence[LiveFile], folder: Folder) -> tuple[Placed, ...]:
         """See the port."""
-        light_files = [light(file) for file in files]
 
-        def task(split: Split) -> tuple[int, Placed]:
-            number = int(split.name)
+        def task(piece: Piece[LiveFile]) -> tuple[int, Placed]:
             try:
-                attempt = f"{running_task()[1]}-{number}"
-                return number, place_rows(table.table, light_files[number], folder, attempt)
+                attempt = f"{running_task()[1]}-{piece.number}"
+                return piece.number, place_rows(table.table, piece.what, folder, attempt)
             except (BadInput, ConfigError) as error:
-                return number, Placed(light_files[number].path, failure=error.message)
+                return piece.number, Placed(piece.what.path, failure=error.message)
 
-        splits = [Split(0, str(number), "", file.size) for number, file in enumerate(files)]
-        return tuple(placed for _, placed in sorted(run_on_executors(self._spark, task, splits), key=lambda o: o[0]))
+        placed = run_on_executors(self._spark, task, pieces(map(light, files), lambda file: file.size))
+        return tuple(one for _, one in sorted(placed, key=lambda one: one[0]))
 
 
 # tasks
@@ -169,7 +165,7 @@ def _read_delete(table: RewrittenTable, delete: LiveDelete) -> frozenset[str] | 
     if delete.offset is not None and delete.length is not None:
         read_vector(delete.path, delete.offset, delete.length, table.storage)
         return None
-    if delete.kind is Kind.POSITION_DELETE:
+    if delete.kind is FileKind.POSITION_DELETE:
         names = frozenset(read_positions(delete.path, table.storage, delete.data_file))
         return names if delete.data_file is None else None
     with open_parquet(delete.path, table.storage) as source:
@@ -187,7 +183,11 @@ def place_rows(table: RewrittenTable, file: LiveFile, folder: Folder, attempt: s
 
     def new_writer() -> RollingWriter:
         return RollingWriter(
-            fields, lambda _: f"{folder.path}/data-{attempt}-{next(numbers)}.parquet", folder.parquet, table.storage
+            fields,
+            lambda _: f"{folder.path}/data-{attempt}-{next(numbers)}.parquet",
+            folder.parquet,
+            table.storage,
+            metrics=table.metrics,
         )
 
     writer = PartitionedWriter(bind_spec(table.name, table.schema, spec), new_writer)
@@ -306,7 +306,7 @@ def _message(table: RewrittenTable, file: LiveFile, folder: Folder, closed: Part
         schema_id=table.schema.schema_id,
         spec_id=file.spec_id,
         path=closed.file.path,
-        kind=Kind.DATA,
+        kind=FileKind.DATA,
         records=closed.file.records,
         size=closed.file.size,
         partition=closed.partition,

@@ -1,8 +1,8 @@
 """The catalogs of a pipeline, opened, and which of them has a table.
 
     tables: orders -> hot, *__archive -> cold, all else -> the default
-    Places.of(table) --> Place: catalog, lake, tables, locators, quarantined
-    RoutedLake, RoutedTables, ...: the same seams, each call handed to the place of its table
+    Catalogs.of(table) --> CatalogHandle: catalog, lake, tables, locators, quarantined
+    RoutedCommitter, RoutedTables, ...: the same seams, each call handed to the place of its table
 
 Iceberg reaches all tables of one catalog with one set of storage settings, so those of all its volumes are put
 together; where two volumes contradict each other, they need two catalogs.
@@ -16,60 +16,60 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from frazil.config.catalogs import CatalogConfig
-from frazil.config.model import Atomic, PipelineConfig
-from frazil.config.routing import catalog_of, entry_of_target
+from frazil.config.pipeline_config import Atomic, PipelineConfig
+from frazil.config.routing import catalog_of
 from frazil.config.volumes import VolumeConfig
-from frazil.daemon.capturing import Order
-from frazil.daemon.locating import Locators
-from frazil.daemon.quarantine import SparkQuarantined
-from frazil.daemon.results import CheckedCatalog
-from frazil.daemon.tables import companion_of
+from frazil.data.keys.index_cache import CacheStats
 from frazil.errors import ConfigError
-from frazil.lake.capabilities import capabilities
-from frazil.lake.catalog_settings import CatalogSettings, Tls
-from frazil.lake.catalogs import Catalog
-from frazil.lake.changes import SchemaChange
-from frazil.lake.commits import IcebergLake
-from frazil.lake.partitioning import LayoutChange
-from frazil.lake.tables import LoadedTable, Tables
-from frazil.model.columns import Column, TableShape
-from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, RepairPlan
+from frazil.iceberg.catalogs.capabilities import capabilities
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.catalogs.settings import CatalogSettings, Tls
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.tables.layout import LayoutChange
+from frazil.iceberg.tables.schema_steps import SchemaChange
+from frazil.iceberg.tables.tables import LoadedTable, Tables
+from frazil.ingest.locate.locators import Locators
+from frazil.ingest.loop.target_tables import companion_of
+from frazil.ingest.quarantine.held_keys import Order
+from frazil.ingest.quarantine.store import SparkQuarantined
+from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, ReplaceFiles
+from frazil.model.files import LiveFiles
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.live import LiveFiles
-from frazil.model.names import TableName
-from frazil.model.ports import Locator, TransactionalLake
+from frazil.model.ports import Locator, TransactionalCommitter
+from frazil.model.results import CheckedCatalog
+from frazil.model.schema import Column, SourceSchema
 from frazil.model.write import TableOptions
 from frazil.storage.credentials import with_credentials
-from frazil.workers.lookup.tally import IndexTally
 
 _IO = "io-impl"
 _ANY_IO = "org.apache.iceberg.io.ResolvingFileIO"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Place:
+class CatalogHandle:
     """One catalog, and all that works on its tables."""
 
     catalog: Catalog
-    lake: IcebergLake
+    committer: IcebergCommitter
     tables: Tables
     locators: Locators
     quarantined: SparkQuarantined
 
 
-class Places:
-    def __init__(self, config: PipelineConfig, default: Place, by_name: Mapping[str, Place]) -> None:
+class Catalogs:
+    def __init__(self, config: PipelineConfig, default: CatalogHandle, by_name: Mapping[str, CatalogHandle]) -> None:
         """`by_name` are the places of catalogs by the name they have in Spark."""
         self.default = default
         self.all = tuple(dict.fromkeys((default, *by_name.values())))
         self._config = config
         self._by_name = by_name
-        self._known: dict[TableName, Place] = {}
+        self._known: dict[TableName, CatalogHandle] = {}
 
-    def of(self, table: TableName) -> Place:
+    def of(self, table: TableName) -> CatalogHandle:
         """The place of a target or of its companion; the default one for Frazil's own tables."""
         if table not in self._known:  # every look at a head asks
-            entry = entry_of_target(self._config, companion_of(table))
+            entry = self._config.entries.filling(companion_of(table))
             self._known[table] = self._by_name.get(catalog_of(self._config, entry).name, self.default)
         return self._known[table]
 
@@ -132,7 +132,7 @@ def catalog_settings(config: CatalogConfig) -> CatalogSettings:
     )
 
 
-def checked_catalogs(places: Places, config: PipelineConfig) -> list[CheckedCatalog]:
+def checked_catalogs(places: Catalogs, config: PipelineConfig) -> list[CheckedCatalog]:
     """What each catalog can do, and what follows for this configuration."""
     found = []
     for place in places.all:
@@ -156,31 +156,31 @@ def checked_catalogs(places: Places, config: PipelineConfig) -> list[CheckedCata
     return found
 
 
-class RoutedLake:
-    """Implements `TransactionalLake` over several places."""
+class RoutedCommitter:
+    """Implements `TransactionalCommitter` over several places."""
 
-    def __init__(self, place_of: Callable[[TableName], Place]) -> None:
+    def __init__(self, place_of: Callable[[TableName], CatalogHandle]) -> None:
         self._place_of = place_of
 
-    def lake_of(self, table: TableName) -> TransactionalLake:
+    def committer_of(self, table: TableName) -> TransactionalCommitter:
         """Who publishes to the table."""
-        return self._place_of(table).lake
+        return self._place_of(table).committer
 
     def head(self, table: TableName) -> TableHead:
-        return self.lake_of(table).head(table)
+        return self.committer_of(table).head(table)
 
     def commit(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
-        return self.lake_of(table).commit(table, head, plan)
+        return self.committer_of(table).commit(table, head, plan)
 
     def commit_many(self, commits: Sequence[tuple[TableName, TableHead, CommitPlan]]) -> list[CommitAnswer]:
         """One request for each catalog, one after the other: if one is not accepted, the rest is not sent."""
-        lakes = list(dict.fromkeys(self.lake_of(table) for table, _, _ in commits))
+        committers = list(dict.fromkeys(self.committer_of(table) for table, _, _ in commits))
         answers: list[CommitAnswer] = [Conflicted("nothing was sent: another catalog did not accept its part")] * len(
             commits
         )
-        for lake in lakes:
-            own = [number for number, (table, _, _) in enumerate(commits) if self.lake_of(table) is lake]
-            found = lake.commit_many([commits[number] for number in own])
+        for committer in committers:
+            own = [number for number, (table, _, _) in enumerate(commits) if self.committer_of(table) is committer]
+            found = committer.commit_many([commits[number] for number in own])
             for number, answer in zip(own, found, strict=True):
                 answers[number] = answer
             if not all(isinstance(answer, Accepted) for answer in found):
@@ -188,19 +188,19 @@ class RoutedLake:
         return answers
 
     def live(self, table: TableName, head: TableHead, bounds_of: Sequence[int] = ()) -> LiveFiles:
-        return self.lake_of(table).live(table, head, bounds_of)
+        return self.committer_of(table).live(table, head, bounds_of)
 
-    def repair(self, table: TableName, head: TableHead, plan: RepairPlan) -> CommitAnswer:
-        return self._place_of(table).lake.repair(table, head, plan)
+    def repair(self, table: TableName, head: TableHead, plan: ReplaceFiles) -> CommitAnswer:
+        return self._place_of(table).committer.repair(table, head, plan)
 
     def loaded(self, table: TableName, head: TableHead) -> LoadedTable:
-        return self._place_of(table).lake.loaded(table, head)
+        return self._place_of(table).committer.loaded(table, head)
 
 
 class RoutedTables:
     """What of `Tables` a pipeline needs, over several places."""
 
-    def __init__(self, place_of: Callable[[TableName], Place]) -> None:
+    def __init__(self, place_of: Callable[[TableName], CatalogHandle]) -> None:
         self._place_of = place_of
 
     def exists(self, table: TableName) -> bool:
@@ -209,7 +209,7 @@ class RoutedTables:
     def load(self, table: TableName) -> LoadedTable:
         return self._place_of(table).tables.load(table)
 
-    def ensure(self, table: TableName, shape: TableShape, options: TableOptions) -> LoadedTable:
+    def ensure(self, table: TableName, shape: SourceSchema, options: TableOptions) -> LoadedTable:
         return self._place_of(table).tables.ensure(table, shape, options)
 
     def set_property(self, table: TableName, name: str, value: str | None) -> None:
@@ -225,19 +225,19 @@ class RoutedTables:
 class RoutedLocators:
     """All of them share the key index of the default place."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Catalogs) -> None:
         self._places = places
 
     def of(self, table: TableName) -> Locator:
         return self._places.of(table).locators.of(table)
 
     @property
-    def index(self) -> IndexTally:
+    def index(self) -> CacheStats:
         return self._places.default.locators.index
 
 
 class RoutedQuarantined:
-    def __init__(self, place_of: Callable[[TableName], Place]) -> None:
+    def __init__(self, place_of: Callable[[TableName], CatalogHandle]) -> None:
         self._place_of = place_of
 
     def keys(self, table: TableName, snapshot_id: int) -> tuple[Mapping[str, Order], int]:

@@ -1,10 +1,4 @@
-"""Publishes what an action has prepared, once, on a head that was looked at.
-
-    head --attempt--> nothing left to send -----------------------------> the outcome
-     ^        |
-     |        +------> sent --Accepted--> the outcome    --Refused--> CatalogRefused
-     |                    |
-     +-- is it there already? -- conflict, no answer      (attempts are bounded)
+"""Commits what an action of maintenance has prepared, once, on a head that was looked at.
 
 Every snapshot of maintenance carries the id of its run: a commit whose answer was lost is known by it. Where epochs
 come faster than an attempt takes, it would lose every time: after a few losses it asks for a turn, in which none comes
@@ -15,32 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Generic, TypeVar
 from uuid import UUID
 
 from frazil.clock import Clock
-from frazil.errors import CatalogRefused, OutcomeUnknown, Transient
-from frazil.model.commit import Accepted, CommitAnswer, Refused, Unknown
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.names import TableName
+from frazil.retry import Attempt, Backoff, Done, commit_with_retry
 
-ATTEMPTS_MAX = 12
+PATIENT = Backoff(first=0.05, longest=2.0, attempts=12)
 LOSSES_BEFORE_A_TURN = 2
 MADE_BY, _RUN = "frazil.maintenance", "frazil.maintenance-id"
-_WAIT_FIRST, _WAIT_MAX = 0.05, 2.0
 
-Done = TypeVar("Done")
 Turn = Callable[[], AbstractContextManager[object]]
 """A time in which the pipeline commits nothing to the table."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt(Generic[Done]):
-    """What came of one head: `done` holds if the commit lands, or, without an answer, as it is."""
-
-    done: Done
-    answer: CommitAnswer | None = None
 
 
 def summary_of(action: str, run: UUID, **counts: int) -> dict[str, str]:
@@ -49,7 +30,7 @@ def summary_of(action: str, run: UUID, **counts: int) -> dict[str, str]:
     return {MADE_BY: action, _RUN: str(run), **facts}
 
 
-def land(
+def commit_rewrite(
     table: TableName,
     run: UUID,
     what: str,
@@ -59,34 +40,28 @@ def land(
     turn: Turn | None = None,
 ) -> tuple[Done, int | None]:
     """What was done, and the snapshot, if one was made. `attempt` sends at most one commit, on the head it is given.
-    `turn` keeps the pipeline waiting; others may still be faster.
+    `turn` keeps the pipeline waiting; others may still be faster. Raises like `commit_with_retry`."""
+    sent: list[Attempt[Done]] = []
+    landed: list[int] = []
 
-    Raises Transient if others were faster every time, OutcomeUnknown if a commit was never confirmed, CatalogRefused,
-    and what `attempt` raises.
-    """
-    sent: Attempt[Done] | None = None
-    for number in range(ATTEMPTS_MAX):
-        clock.wait(_wait_before(number, clock.jitter()))
-        with turn_after(number, turn):
+    def once(lost: int) -> Attempt[Done]:
+        with turn_after(lost, turn):
             head = head_of(table)
-            if sent is not None and (landed := _landed(head, run)) is not None:
-                return sent.done, landed
-            sent = attempt(head)
-        match sent.answer:
-            case None:
-                return sent.done, None
-            case Accepted(snapshot_id):
-                return sent.done, snapshot_id
-            case Refused(said, hint):
-                raise CatalogRefused(f"{table}: {what} was refused: {said}", hint=hint, table=table.text)
-            case answer:
-                reason, is_unknown = answer.reason, isinstance(answer, Unknown)
-    error = OutcomeUnknown if is_unknown else Transient
-    raise error(
-        f"{table}: {what} was not published after {ATTEMPTS_MAX} attempts: {reason}",
-        hint="Nothing is lost. Run it again; it first looks at what the table holds.",
+            if sent and (snapshot_id := _landed(head, run)) is not None:
+                landed.append(snapshot_id)
+                return Attempt(sent[-1].done)
+            sent.append(attempt(head))
+            return sent[-1]
+
+    done, snapshot_id = commit_with_retry(
+        f"{table}: {what} was not published",
+        once,
+        clock,
+        backoff=PATIENT,
         table=table.text,
+        hint="Nothing is lost. Run it again; it first looks at what the table holds.",
     )
+    return done, landed[0] if landed else snapshot_id
 
 
 def turn_after(losses: int, turn: Turn | None) -> AbstractContextManager[object]:
@@ -97,7 +72,3 @@ def turn_after(losses: int, turn: Turn | None) -> AbstractContextManager[object]
 def _landed(head: TableHead, run: UUID) -> int | None:
     found = (one.snapshot_id for one in head.ancestry if one.summary.get(_RUN) == str(run))
     return next(found, None)
-
-
-def _wait_before(attempt: int, jitter: float) -> float:
-    return 0.0 if attempt == 0 else min(_WAIT_MAX, _WAIT_FIRST * 2.0 ** (attempt - 1)) * (1.0 - jitter / 2)

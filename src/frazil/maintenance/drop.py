@@ -7,19 +7,24 @@ intent to the queue --> out of the catalog --> confirmed --grace period--> files
 from __future__ import annotations
 
 from frazil.clock import Clock
-from frazil.config.model import PipelineConfig
-from frazil.config.routing import claim_on
-from frazil.config.values import duration_text
-from frazil.daemon.places import Place, Places
-from frazil.daemon.tables import companion_of
+from frazil.config.parse_values import duration_text
+from frazil.config.pipeline_config import PipelineConfig
 from frazil.errors import ConfigError
-from frazil.lake.catalogs import CatalogType
-from frazil.lake.deletions import IcebergDeletionQueue
-from frazil.model.names import PLAIN_SYSTEM_NAMESPACE, SYSTEM_NAMESPACE, BadName, TableName
+from frazil.iceberg.catalogs.open_catalog import CatalogType
+from frazil.iceberg.system.deletion_queue import IcebergDeletionQueue
+from frazil.ingest.catalog_handles import CatalogHandle, Catalogs
+from frazil.ingest.loop.target_tables import companion_of
+from frazil.model.ids import PLAIN_SYSTEM_NAMESPACE, SYSTEM_NAMESPACE, BadName, TableName
 
 
 def drop_table(
-    config: PipelineConfig, places: Places, clock: Clock, table: str, *, catalog: str | None = None, force: bool = False
+    config: PipelineConfig,
+    places: Catalogs,
+    clock: Clock,
+    table: str,
+    *,
+    catalog: str | None = None,
+    force: bool = False,
 ) -> str:
     """Says what was done. `catalog` by its name, if it is not the one that the configuration gives the table.
 
@@ -27,7 +32,7 @@ def drop_table(
     if the pipeline would make it again; and what catalogs raise.
     """
     target = _parsed(table)
-    entry = claim_on(config, companion_of(target))
+    entry = config.entries.claiming(companion_of(target))
     if entry is not None and not force:
         raise ConfigError(
             f"{target} belongs to pipeline {config.pipeline}, which would make it again: the entry {entry.source} of "
@@ -46,8 +51,10 @@ def drop_table(
         )
     if settings.type is CatalogType.HADOOP:
         return f"{target} is dropped, and its folder is deleted"
-    grace = duration_text(config.maintenance.queue.grace)
-    return f"{target} is dropped; maintenance deletes its files after {grace} (maintenance.queue.grace)"
+    queue_settings = config.maintenance.queue
+    grace = duration_text(queue_settings.grace)
+    stays = "" if queue_settings.delete_outside else "; files outside of its own locations stay"
+    return f"{target} is dropped; maintenance deletes its files after {grace} (maintenance.queue.grace){stays}"
 
 
 def _parsed(table: str) -> TableName:
@@ -64,7 +71,7 @@ def _parsed(table: str) -> TableName:
     return target
 
 
-def _named(places: Places, catalog: str) -> Place:
+def _named(places: Catalogs, catalog: str) -> CatalogHandle:
     by_name = {place.catalog.settings.name: place for place in places.all}
     if catalog not in by_name:
         raise ConfigError(

@@ -27,10 +27,10 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from frazil.clock import Clock
-from frazil.maintenance.expire import LEDGER_PROPERTY, Enqueues
-from frazil.model.deletions import Batch, Deletion, ListedFile, TablePlace, Why
-from frazil.model.ledger import Fence, SnapshotFacts, TableHead
-from frazil.model.names import JobId, TableName
+from frazil.iceberg.system.queue_rows import DeletionBatch, ListedFile, QueuedDeletion, TablePlace, Why
+from frazil.maintenance.expire.planner import Enqueues
+from frazil.model.ids import JobId, TableName
+from frazil.model.ledger import LEDGER_PROPERTY, Fence, SnapshotFacts, TableHead
 from frazil.model.position import NotAPosition, Position, is_before, parse_position
 
 QUIET = timedelta(hours=1)
@@ -47,7 +47,7 @@ _METADATA_FILE = re.compile(r"[^/]+\.metadata\.json(?:\.gz)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class PipelineProgress:
     """How far a pipeline is with a table: the newest fence that the table has seen, and up to where it is published,
     wherever it may publish; None if nothing is certain."""
 
@@ -65,7 +65,7 @@ class Swept:
     skipped: str = ""
 
 
-def progress_of(main: TableHead, branches: Mapping[str, TableHead]) -> dict[str, Progress]:
+def progress_of(main: TableHead, branches: Mapping[str, TableHead]) -> dict[str, PipelineProgress]:
     """By pipeline. A pipeline that loads the table anew is only as far as that load is. Pure; entries that cannot be
     read count as nothing certain."""
     heads = (main, *branches.values())
@@ -82,9 +82,9 @@ def progress_of(main: TableHead, branches: Mapping[str, TableHead]) -> dict[str,
             if (branch := branches.get(job.resync_branch)) is not None:
                 loaded = _frontier(branch, job)
                 frontier = loaded if is_before(loaded, frontier) else frontier
-            found[text] = Progress(max(fences, default=None), frontier)
+            found[text] = PipelineProgress(max(fences, default=None), frontier)
         except (ValueError, KeyError, TypeError, AttributeError):
-            found[text] = Progress(None)
+            found[text] = PipelineProgress(None)
     return found
 
 
@@ -145,7 +145,7 @@ def _below(location: str | None, path: str) -> str | None:
     return path[len(location) + 1 :]
 
 
-def _is_closed(below: str, progress: Mapping[str, Progress]) -> bool:
+def _is_closed(below: str, progress: Mapping[str, PipelineProgress]) -> bool:
     """Whether no coordinator can commit the file any more."""
     epoch = _EPOCH.fullmatch(below)
     known = None if epoch is None else progress.get(epoch["job"])
@@ -167,7 +167,7 @@ def _is_abandoned(below: str, young_runs: set[str]) -> bool:
     return run is not None and run["folder"] not in young_runs
 
 
-class SweepingLake(Protocol):
+class OrphanSearch(Protocol):
     def place(self, table: TableName) -> TablePlace:
         """Raises CatalogUnavailable, CatalogRefused, or TableChanged if the table is gone."""
 
@@ -183,7 +183,7 @@ class SweepingLake(Protocol):
 
 
 class SweepQueue(Enqueues, Protocol):
-    def batches(self) -> Sequence[Batch]:
+    def batches(self) -> Sequence[DeletionBatch]:
         """All there is. Raises CatalogUnavailable or CatalogRefused."""
 
 
@@ -192,16 +192,16 @@ class Sweep:
 
     name = "orphans"
 
-    def __init__(self, lake: SweepingLake, queue: SweepQueue, older_than: timedelta, clock: Clock) -> None:
-        self._lake = lake
+    def __init__(self, committer: OrphanSearch, queue: SweepQueue, older_than: timedelta, clock: Clock) -> None:
+        self._committer = committer
         self._queue = queue
         self._older_than = older_than
         self._clock = clock
 
     def plan(self, table: TableName) -> tuple[Swept, Sequence[ListedFile]]:
-        """What `perform` would queue now. Raises like `SweepingLake.place`."""
+        """What `perform` would queue now. Raises like `OrphanSearch.place`."""
         now = self._clock.now()
-        before = self._lake.place(table)
+        before = self._committer.place(table)
         if not before.may_be_cleaned:
             return Swept(skipped=f"{table} says gc.enabled=false: its files belong to others too"), ()
         folders = [folder for folder in (before.data_location, before.metadata_location) if folder is not None]
@@ -209,14 +209,14 @@ class Sweep:
             return Swept(skipped=f"the files of {table} do not lie below its own location"), ()
         # A folder inside the other is listed with it.
         apart = [one for one in folders if not any(one != other and one.startswith(other + "/") for other in folders)]
-        listed = {file.path: file for folder in apart for file in self._lake.list(table, folder)}
+        listed = {file.path: file for folder in apart for file in self._committer.list(table, folder)}
         metadata_files = [
             path
             for path in listed
             if (name := _below(before.metadata_location, path)) is not None and _METADATA_FILE.fullmatch(name)
         ]
-        for path in self._lake.unreferenced(table, metadata_files):
-            owner = self._lake.owner_of(table, path)
+        for path in self._committer.unreferenced(table, metadata_files):
+            owner = self._committer.owner_of(table, path)
             if owner is not None and owner != before.uuid:
                 reason = (
                     f"another table ({owner}) has its metadata in the folder of {table}: {path}; "
@@ -226,18 +226,18 @@ class Sweep:
         candidates = plan_sweep(before, list(listed.values()), now=now, older_than=self._older_than)
         waiting = {row.path for batch in self._queue.batches() for row in batch.rows}
         asked = [file.path for file in candidates if file.path not in waiting]
-        found = [listed[path] for path in self._lake.unreferenced(table, asked)]
+        found = [listed[path] for path in self._committer.unreferenced(table, asked)]
         return Swept(listed=len(listed), queued=len(found), bytes=sum(file.size for file in found)), found
 
     def perform(self, table: TableName) -> Swept:
         """Raises like `plan`, and StorageUnavailable if the queue cannot be written."""
         swept, found = self.plan(table)
         if found:
-            uuid = self._lake.place(table).uuid
+            uuid = self._committer.place(table).uuid
             now = self._clock.now()
             self._queue.enqueue(
                 [
-                    Deletion(path=file.path, table=table, table_uuid=uuid, orphaned_at=now, why=Why.UNCOMMITTED)
+                    QueuedDeletion(path=file.path, table=table, table_uuid=uuid, orphaned_at=now, why=Why.UNCOMMITTED)
                     for file in found
                 ]
             )

@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from frazil.clock import Clock
-from frazil.maintenance.landing import Attempt, land, summary_of
+from frazil.maintenance.commit_rewrite import commit_rewrite, summary_of
 from frazil.model.commit import CommitAnswer
+from frazil.model.files import LiveManifest
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.live import LiveManifest
-from frazil.model.names import TableName
+from frazil.retry import Attempt
 
 ACTION = "manifests"
 
 
-class ManifestsLake(Protocol):
+class RewritesManifests(Protocol):
     def head(self, table: TableName) -> TableHead:
         """Raises CatalogUnavailable, or TableChanged if the table is gone."""
 
@@ -94,13 +95,13 @@ class MergeManifests:
 
     name = ACTION
 
-    def __init__(self, lake: ManifestsLake, clock: Clock) -> None:
-        self._lake = lake
+    def __init__(self, committer: RewritesManifests, clock: Clock) -> None:
+        self._committer = committer
         self._clock = clock
 
     def plan(self, table: TableName, head: TableHead, settings: ManifestSettings | None = None) -> ManifestPlan | None:
         """None if nothing has piled up."""
-        return plan_manifests(table, self._lake.manifests(table, head), settings)
+        return plan_manifests(table, self._committer.manifests(table, head), settings)
 
     def perform(self, plan: ManifestPlan) -> Merged:
         """Raises Transient if others were faster every time, OutcomeUnknown if a commit was never confirmed, and
@@ -113,7 +114,9 @@ class MergeManifests:
             if current is None:
                 return Attempt(0)
             paths = [one.path for one in current.manifests]
-            return Attempt(len(paths), self._lake.merge_manifests(table, head, paths, summary))
+            return Attempt(len(paths), self._committer.merge_manifests(table, head, paths, summary))
 
-        merged, snapshot_id = land(table, run, "the merge of its manifests", self._lake.head, attempt, self._clock)
+        merged, snapshot_id = commit_rewrite(
+            table, run, "the merge of its manifests", self._committer.head, attempt, self._clock
+        )
         return Merged(snapshot_id, merged)

@@ -5,7 +5,8 @@
     manifests small lists of files become larger ones
     expire    snapshots go, their files are queued
     sweep     files that no commit took are queued
-    delete    what was queued for long enough goes     once, after all tables
+    delete    what was queued for long enough goes     once, after all tables; of dropped ones in every catalog, since
+                                                       nobody names those any more
 
 An action that fails is told, and the others go on: none of them needs another one to be right. All of them together
 take no more cores at once than the budget says, so that a stream beside them has the others.
@@ -24,32 +25,32 @@ from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
 from frazil.config.maintenance import MaintenanceConfig
-from frazil.config.model import PipelineConfig
-from frazil.config.values import bytes_text
-from frazil.daemon.due import EVERYTHING
-from frazil.daemon.places import Place, Places
-from frazil.daemon.results import MaintenanceStep
+from frazil.config.parse_values import bytes_text
+from frazil.config.pipeline_config import PipelineConfig
 from frazil.errors import FrazilError
-from frazil.lake.deletions import IcebergDeletionQueue
-from frazil.lake.expiry import SnapshotLake
-from frazil.lake.manifests import ManifestLake
-from frazil.lake.table_files import TableFiles
+from frazil.iceberg.commits.expire import SnapshotCommitter
+from frazil.iceberg.system.deletion_queue import IcebergDeletionQueue
+from frazil.iceberg.tables.manifests import ManifestCommitter
+from frazil.iceberg.tables.storage_files import TableFiles
+from frazil.ingest.catalog_handles import CatalogHandle, Catalogs
 from frazil.maintenance.budget import Bucket
-from frazil.maintenance.compact import CompactSettings
-from frazil.maintenance.compact_run import Compact
-from frazil.maintenance.convert import ConvertPlan, ConvertSettings
-from frazil.maintenance.convert_run import Convert
-from frazil.maintenance.deletion_queue import DeletionWorker, QueueSettings
-from frazil.maintenance.expire import Expire, ExpireSettings, Keep, Period
-from frazil.maintenance.landing import Turn
-from frazil.maintenance.manifests import ManifestSettings, MergeManifests
+from frazil.maintenance.commit_rewrite import Turn
+from frazil.maintenance.compact.planner import CompactSettings
+from frazil.maintenance.compact.runner import Compact
+from frazil.maintenance.compact.tasks import SparkRewriting
+from frazil.maintenance.convert.planner import ConvertPlan, ConvertSettings
+from frazil.maintenance.convert.runner import Convert
+from frazil.maintenance.convert.tasks import SparkConverting
+from frazil.maintenance.expire.planner import Expire, ExpireSettings, Keep, Period
 from frazil.maintenance.orphans import Sweep
+from frazil.maintenance.queue import DeletionWorker, QueueSettings
+from frazil.maintenance.rewrite_manifests import ManifestSettings, MergeManifests
+from frazil.maintenance.triggers import EVERYTHING
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.names import TableName
+from frazil.model.results import MaintenanceStep
 from frazil.model.write import parse_sort
 from frazil.observability.logs import Log
-from frazil.workers.converting import SparkConverting
-from frazil.workers.rewriting import SparkRewriting
 
 QUEUE = "_frazil.deletion_queue"
 DELETE = "delete"
@@ -73,7 +74,7 @@ class Maintenance:
     def __init__(
         self,
         config: PipelineConfig,
-        places: Places,
+        places: Catalogs,
         spark: SparkSession,
         clock: Clock,
         *,
@@ -106,14 +107,14 @@ class Maintenance:
                 if name in actions and proceed():
                     yield from self._step(table.text, name, partial(action, table, wish), dry)
         if DELETE in actions and proceed():
-            for place in dict.fromkeys(map(self._places.of, tables)):
+            for place in self._places.all:
                 yield from self._step(QUEUE, DELETE, partial(self._bench(place).delete, tables, wish), dry)
 
     def head(self, table: TableName) -> TableHead:
         """Raises CatalogUnavailable, or TableChanged if the table is gone."""
-        return self._places.of(table).lake.head(table)
+        return self._places.of(table).committer.head(table)
 
-    def _bench(self, place: Place) -> _Bench:
+    def _bench(self, place: CatalogHandle) -> _Bench:
         name = place.catalog.settings.name
         if name not in self._benches:
             self._benches[name] = _Bench(self._config, place, self._spark, self._clock, self._allowance)
@@ -182,7 +183,12 @@ class _Bench:
     """The actions on the tables of one catalog."""
 
     def __init__(
-        self, config: PipelineConfig, place: Place, spark: SparkSession, clock: Clock, allowance: Allowance | None
+        self,
+        config: PipelineConfig,
+        place: CatalogHandle,
+        spark: SparkSession,
+        clock: Clock,
+        allowance: Allowance | None,
     ) -> None:
         self._settings: MaintenanceConfig = config.maintenance
         self._cores = cores_of(self._settings, spark.sparkContext.defaultParallelism)
@@ -203,12 +209,12 @@ class _Bench:
     def convert(self, table: TableName, wish: _Wish) -> _Found | None:
         """To finish is to go on until nothing waits: one run takes so many keys and no more."""
         converting = SparkConverting(self._spark, self._clock, tasks=self._cores)
-        made = Convert(self._place.lake, converting, self._clock, self._parquet, wish.turn)
+        made = Convert(self._place.committer, converting, self._clock, self._parquet, wish.turn)
         settings = ConvertSettings(min_delete_files=self._settings.convert.min_delete_files)
 
         def planned() -> ConvertPlan | None:
-            head = self._place.lake.head(table)
-            return made.plan(table, head, self._place.lake.live(table, head), settings)
+            head = self._place.committer.head(table)
+            return made.plan(table, head, self._place.committer.live(table, head), settings)
 
         plan = planned()
         found = None if plan is None else _Found(plan.reason, plan.counts)
@@ -224,10 +230,10 @@ class _Bench:
 
     def compact(self, table: TableName, wish: _Wish) -> _Found | None:
         rewriting = SparkRewriting(self._spark, self._clock, tasks=self._cores)
-        made = Compact(self._place.lake, rewriting, self._clock, self._parquet, wish.turn)
+        made = Compact(self._place.committer, rewriting, self._clock, self._parquet, wish.turn)
         settings = self._compaction(wish.finish)
-        head = self._place.lake.head(table)
-        plan = made.plan(table, head, self._place.lake.live(table, head), settings)
+        head = self._place.committer.head(table)
+        plan = made.plan(table, head, self._place.committer.live(table, head), settings)
         if plan is None:
             return None
         if wish.dry:
@@ -258,9 +264,9 @@ class _Bench:
         return dataclasses.replace(settings, min_input_files=FINISH_FILES, delete_ratio=ratio, tiered=False)
 
     def merge_manifests(self, table: TableName, wish: _Wish) -> _Found | None:
-        made = MergeManifests(ManifestLake(self._place.catalog), self._clock)
+        made = MergeManifests(ManifestCommitter(self._place.catalog), self._clock)
         settings = FINISHED_MANIFESTS if wish.finish else ManifestSettings()
-        plan = made.plan(table, self._place.lake.head(table), settings)
+        plan = made.plan(table, self._place.committer.head(table), settings)
         if plan is None:
             return None
         return _Found(plan.reason, plan.counts if wish.dry else _counts(made.perform(plan)))
@@ -274,7 +280,7 @@ class _Bench:
             min_epochs=own.min_epochs,
             keep=tuple(Keep(Period(period), timedelta(seconds=seconds)) for period, seconds in own.rules),
         )
-        made = Expire(SnapshotLake(self._place.catalog), self._queue, settings, self._clock, wish.turn)
+        made = Expire(SnapshotCommitter(self._place.catalog), self._queue, settings, self._clock, wish.turn)
         plan = made.plan(table)
         if plan is None:
             return None
@@ -290,14 +296,21 @@ class _Bench:
 
     def delete(self, tables: Sequence[TableName], wish: _Wish) -> _Found | None:
         own = self._settings.queue
-        settings = QueueSettings(grace=timedelta(seconds=own.grace), max_retries=own.max_retries)
+        settings = QueueSettings(
+            grace=timedelta(seconds=own.grace), max_retries=own.max_retries, delete_outside=own.delete_outside
+        )
         worker = DeletionWorker(self._queue, self._files, settings, self._clock)
         if wish.dry:
             rows = sum(len(rows) for _, rows in worker.plan(tables))
             return _Found("queued for longer than the grace period", {"files": rows}) if rows else None
         cleaned = worker.perform(tables, wish.proceed)
-        touched = cleaned.deleted + cleaned.dismissed + cleaned.expanded + cleaned.failed + cleaned.given_up
-        return _Found("queued for longer than the grace period", _counts(cleaned)) if touched else None
+        counts = _counts(cleaned)
+        if not any(value for name, value in counts.items() if name != "waiting"):
+            return None
+        reason = "queued for longer than the grace period"
+        if cleaned.outside:
+            reason += "; files outside of their tables' locations are left (maintenance.queue.delete_outside)"
+        return _Found(reason, counts)
 
     @cached_property
     def _queue(self) -> IcebergDeletionQueue:

@@ -22,7 +22,12 @@ from threading import Event, Thread
 
 from frazil.clock import Clock
 from frazil.config.maintenance import MaintenanceConfig
-from frazil.daemon.due import (
+from frazil.errors import FrazilError
+from frazil.ingest.loop.table_stats import Added, TableStats
+from frazil.ingest.loop.target_tables import MaintenanceStatus, TargetTable
+from frazil.maintenance.commit_rewrite import Turn
+from frazil.maintenance.runner import DELETE, Maintenance
+from frazil.maintenance.triggers import (
     CLEAN,
     CONVERT,
     REWRITE,
@@ -35,14 +40,10 @@ from frazil.daemon.due import (
     is_quiet,
     may_be_disturbed,
 )
-from frazil.daemon.holdings import Added, Holdings
-from frazil.daemon.maintaining import DELETE, Maintenance
-from frazil.daemon.results import MaintenanceStep
-from frazil.daemon.tables import RunningTable, Upkeep
-from frazil.errors import FrazilError
-from frazil.maintenance.landing import Turn
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
 from frazil.model.position import Position
+from frazil.model.results import MaintenanceStep
+from frazil.model.state import TableState
 from frazil.observability.logs import Log
 from frazil.observability.metrics import Metrics
 
@@ -62,7 +63,7 @@ class _Mark:
     epochs: int = 0
     converted: int = 0
     added: Added = field(default_factory=Added)
-    holdings: Holdings = field(default_factory=Holdings)
+    stats: TableStats = field(default_factory=TableStats)
     snapshots: int = 0
     finished: bool = False
 
@@ -84,7 +85,7 @@ class Autovacuum:
     def __init__(
         self,
         maintenance: Maintenance,
-        tables: Callable[[], Sequence[RunningTable]],
+        tables: Callable[[], Sequence[TargetTable]],
         settings: MaintenanceConfig,
         clock: Clock,
         metrics: Metrics | None = None,
@@ -98,6 +99,7 @@ class Autovacuum:
         began = clock.monotonic()
         self._start = _Mark(at=began, looked_at=began, cleaned_at=began)
         self._marks: dict[TableName, _Mark] = {}
+        self._deleted_at = began
         self._queued: set[TableName] = set()
         """Tables of which queued files wait for a moment at which they may be deleted."""
         self._committed: dict[TableName, tuple[int, float]] = {}
@@ -125,12 +127,13 @@ class Autovacuum:
         if not self._is_quiet:
             found = {target: due(activity, self._settings) for target, activity in activities.items()}
             self._maintain({target: what for target, what in found.items() if what is not None})
+            self._delete_dropped(activities)
 
     @property
     def _is_quiet(self) -> bool:
         return is_quiet(self._clock.now(), self._settings.quiet)
 
-    def _activity(self, table: RunningTable) -> Activity:
+    def _activity(self, table: TargetTable) -> Activity:
         mark, now = self._marks.get(table.target, self._start), self._clock.monotonic()
         return Activity(
             state=table.state,
@@ -145,13 +148,13 @@ class Autovacuum:
             commits=table.epochs - mark.epochs,
             unconverted=table.epochs - mark.converted,
             added=table.added.since(mark.added),
-            holdings=table.holdings or Holdings(),
-            before=mark.holdings,
+            stats=table.stats or TableStats(),
+            before=mark.stats,
             snapshots_before=mark.snapshots,
             finished=mark.finished,
         )
 
-    def _idle(self, table: RunningTable) -> float:
+    def _idle(self, table: TargetTable) -> float:
         now = self._clock.monotonic()
         epochs, at = self._committed.get(table.target, (table.epochs, now))
         if epochs != table.epochs:
@@ -159,7 +162,7 @@ class Autovacuum:
         self._committed[table.target] = table.epochs, at
         return now - at
 
-    def _silent(self, table: RunningTable) -> float:
+    def _silent(self, table: TargetTable) -> float:
         now, read = self._clock.monotonic(), table.progress.read
         before, at = self._read.get(table.target, (read, now))
         if before != read or table.is_underway:
@@ -170,12 +173,12 @@ class Autovacuum:
     def _tell(self, activities: Mapping[TableName, Activity]) -> None:
         if self._metrics is not None:
             for target, activity in activities.items():
-                held = activity.holdings
+                held = activity.stats
                 self._metrics.table_holds(target.text, held.data_files, held.delete_files, held.snapshots)
                 self._metrics.unmaintained(target.text, activity.commits, finished=is_finished(activity))
         for table in self._tables():
             if table.target in activities:
-                table.upkeep = replace(table.upkeep, debt=debt(activities[table.target]))
+                table.maintenance_status = replace(table.maintenance_status, debt=debt(activities[table.target]))
 
     def _maintain(self, found: Mapping[TableName, Due]) -> None:
         by_name = {table.target: table for table in self._tables()}
@@ -186,7 +189,7 @@ class Autovacuum:
         self._queued &= by_name.keys()
         self._delete([by_name[target] for target in sorted(self._queued, key=lambda target: target.text)])
 
-    def _delete(self, tables: Sequence[RunningTable]) -> None:
+    def _delete(self, tables: Sequence[TargetTable]) -> None:
         """What is queued of these tables goes, but not while they had better not be disturbed: then it waits."""
         ready = [table for table in tables if may_be_disturbed(self._activity(table), self._settings)]
         if not ready:
@@ -197,7 +200,14 @@ class Autovacuum:
         if done.whole or done.failed:
             self._queued -= set(targets)
 
-    def _maintain_table(self, table: RunningTable, what: Due) -> None:
+    def _delete_dropped(self, activities: Mapping[TableName, Activity]) -> None:
+        """What dropped tables have left goes with what other tables have queued. If no table is left that could be due,
+        or all are held up, somebody must look all the same."""
+        is_due = self._clock.monotonic() - self._deleted_at >= self._settings.every
+        if is_due and not any(activity.state is TableState.STEADY_STATE for activity in activities.values()):
+            self._perform([], Due("", (DELETE,)), lambda: not (self._stop.is_set() or self._is_quiet))
+
+    def _maintain_table(self, table: TargetTable, what: Due) -> None:
         before, began = self._marks.get(table.target, self._start), self._clock.monotonic()
         epochs, added = table.epochs, table.added
         _log.info("maintaining", table=table.name, reason=what.reason, actions=" ".join(what.actions))
@@ -223,22 +233,26 @@ class Autovacuum:
                 mark,
                 epochs=epochs,
                 added=added,
-                holdings=table.holdings or Holdings(),
+                stats=table.stats or TableStats(),
                 finished=what.finish and rewritten.whole and not left,
             )
         if DELETE in what.actions and cleaned.whole:
-            mark = replace(mark, cleaned_at=now, snapshots=(table.holdings or Holdings()).snapshots)
+            mark = replace(mark, cleaned_at=now, snapshots=(table.stats or TableStats()).snapshots)
         self._marks[table.target] = mark
         done = [step for step in steps if step.done]
         waits = "; ".join(f"{step.action}: {step.error or step.reason}" for step in steps if not step.done)
-        names = ", ".join(step.action for step in done) or table.upkeep.done
-        table.upkeep = Upkeep(self._clock.now() if done else table.upkeep.at, names, waits, table.upkeep.debt)
+        names = ", ".join(step.action for step in done) or table.maintenance_status.done
+        table.maintenance_status = MaintenanceStatus(
+            self._clock.now() if done else table.maintenance_status.at, names, waits, table.maintenance_status.debt
+        )
 
     def _perform(
         self, targets: Sequence[TableName], what: Due, may_go_on: Callable[[], bool], turn: Turn | None = None
     ) -> _Performed:
         if not what.actions:
             return _Performed()
+        if DELETE in what.actions:
+            self._deleted_at = self._clock.monotonic()
         steps: list[MaintenanceStep] = []
         answers: list[bool] = []
 
@@ -258,7 +272,7 @@ class Autovacuum:
             failed = True
         return _Performed(tuple(steps), any(answers), all(answers) and not failed, failed)
 
-    def _patience(self, table: RunningTable) -> Callable[[], bool]:
+    def _patience(self, table: TargetTable) -> Callable[[], bool]:
         """Whether to go on. A table that was not behind when it began must not be while it lasts, also if it is this
         that keeps it from committing; a source that was silent may stay so."""
         was_silent = is_behind(table.lag(self._clock.now()), 0.0, self._settings)
@@ -270,7 +284,7 @@ class Autovacuum:
 
         return may_go_on
 
-    def _show(self, table: RunningTable) -> None:
+    def _show(self, table: TargetTable) -> None:
         try:
             table.show(self._maintenance.head(table.target))
         except FrazilError as error:

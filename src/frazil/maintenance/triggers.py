@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, time
 
 from frazil.config.maintenance import MaintenanceConfig
-from frazil.config.values import bytes_text
-from frazil.daemon.holdings import Added, Holdings
-from frazil.maintenance.compact import CompactSettings
+from frazil.config.parse_values import bytes_text
+from frazil.ingest.loop.table_stats import Added, TableStats
+from frazil.maintenance.compact.planner import CompactSettings
 from frazil.model.state import TableState
 
 CONVERT = ("convert",)
@@ -55,8 +55,8 @@ class Activity:
     commits: int = 0
     unconverted: int = 0
     added: Added = field(default_factory=Added)
-    holdings: Holdings = field(default_factory=Holdings)
-    before: Holdings = field(default_factory=Holdings)
+    stats: TableStats = field(default_factory=TableStats)
+    before: TableStats = field(default_factory=TableStats)
     snapshots_before: int = 0
     finished: bool = False
 
@@ -86,7 +86,7 @@ def due(activity: Activity, settings: MaintenanceConfig) -> Due | None:
             return Due("the stream rests", REWRITE, finish=True)
         if (reason := next(_grown(activity, settings), None)) is not None:
             return Due(reason, REWRITE)
-    has_many = activity.holdings.equality_deletes > 0 and activity.unconverted >= settings.convert.after_commits
+    has_many = activity.stats.equality_deletes > 0 and activity.unconverted >= settings.convert.after_commits
     if has_many and activity.seconds >= PAUSE * activity.convert_took:
         return Due(f"equality deletes of {activity.unconverted} commits", CONVERT)
     return None
@@ -104,14 +104,14 @@ def is_behind(lag: float | None, silent: float, settings: MaintenanceConfig) -> 
 
 def is_finished(activity: Activity) -> bool:
     """Whether a reader could not be served better: the last look was to the end, or there was nothing to do."""
-    now = activity.holdings
+    now = activity.stats
     is_neat = now.delete_files == 0 and now.data_files <= 1 and now.manifests <= NEAT_MANIFESTS
     return activity.added.commits == 0 and (activity.finished or is_neat)
 
 
 def debt(activity: Activity) -> str:
     """What has come since the table was looked at, in words; nothing if that was little."""
-    now, before = activity.holdings, activity.before
+    now, before = activity.stats, activity.before
     counted = {
         "commits": activity.commits,
         "data files": now.data_files - before.data_files,
@@ -128,7 +128,7 @@ def is_quiet(now: datetime, hours: Sequence[tuple[time, time]]) -> bool:
 
 
 def _uncleaned(activity: Activity, settings: MaintenanceConfig) -> Iterator[str]:
-    snapshots, most = activity.holdings.snapshots, settings.expire.max_snapshots
+    snapshots, most = activity.stats.snapshots, settings.expire.max_snapshots
     if snapshots - max(most, activity.snapshots_before) >= settings.after_snapshots:
         yield f"{snapshots} snapshots, of which {most} stay"
     if activity.cleaned >= settings.every:
@@ -136,7 +136,7 @@ def _uncleaned(activity: Activity, settings: MaintenanceConfig) -> Iterator[str]
 
 
 def _grown(activity: Activity, settings: MaintenanceConfig) -> Iterator[str]:
-    now, before, added = activity.holdings, activity.before, activity.added
+    now, before, added = activity.stats, activity.before, activity.added
     if activity.commits >= settings.after_commits:
         yield f"{activity.commits} commits"
     if (files := now.data_files - before.data_files) >= settings.after_files:

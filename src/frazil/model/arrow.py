@@ -1,4 +1,4 @@
-"""What crosses between stages as Arrow: travelling changes, and the values of columns.
+"""What crosses between stages as Arrow: change rows, and the values of columns.
 
 Types are values, so this belongs to the model although they are pyarrow's; nothing here computes.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from frazil.model.change import TRAVEL_COLUMNS
-from frazil.model.columns import Decimal, ListOf, MapOf, Primitive, StructOf, Type
+from frazil.model.change import CHANGE_COLUMNS
+from frazil.model.schema import Decimal, ListOf, MapOf, Primitive, StructOf, Type
 
-_TRAVEL_TYPES = (
+_CHANGE_TYPES = (
     *(pa.int32(), pa.int32(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.int32()),
-    *(pa.binary(), pa.binary()),
+    *(pa.binary(), pa.binary(), pa.int64(), pa.int64()),
 )
-TRAVEL = pa.schema(list(zip(TRAVEL_COLUMNS, _TRAVEL_TYPES, strict=True)))
+CHANGE_SCHEMA = pa.schema(list(zip(CHANGE_COLUMNS, _CHANGE_TYPES, strict=True)))
 """One row is one change or one report, see `model.change`."""
 
 _PRIMITIVES = {

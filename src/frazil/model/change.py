@@ -3,16 +3,17 @@
 One row is one change, or one report about a split. The order of the columns is the order of the
 sort: within a table and epoch all versions of a key lie together, the newest last.
 
-    table  epoch  key           part  major    minor  op      payload                     before
-    0      0      [1]           0     17..433  0      UPSERT  {"id": 1, "name": "Terry"}
-    0      0      [1]           0     17..561  0      DELETE                              {"id": 1, "name": "Terry"}
+    table  epoch  key           part  major    minor  op      payload                     before        split  line
+    0      0      [1]           0     17..433  0      UPSERT  {"id": 1, "name": "Terry"}                3      12
+    0      0      [1]           0     17..561  0      DELETE                              {"id": 1...}  3      13
     0     -1      2020-04-02/…  0     17..561  0      REPORT  {"rows": 2, "dropped": 0}
     0     -1                    0                     ERROR   a definite error of the reader, pickled
     0      1      #f:17         0     17..500  0      BAD     the raw line                a `BadLine`
 
 `part` tells apart what a source sends separately of one row (column families): each part has a newest version of its
 own. `before` is the row as it was, for targets that keep it: null if the source did not tell, `null` in JSON if it
-said that there was none.
+said that there was none. `split` and `line` say where the change was read, for a source of files: the number that the
+job gives the split, and the line or row in it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from enum import IntEnum
 
 from frazil.model.position import Position
 
-TRAVEL_COLUMNS = ("table", "epoch", "key", "part", "major", "minor", "op", "payload", "before")
+CHANGE_COLUMNS = ("table", "epoch", "key", "part", "major", "minor", "op", "payload", "before", "split", "line")
 ROW_COLUMNS = ("table", "epoch", "key", "part")
 """Of changes that are alike in these the last one counts."""
 SORT_COLUMNS = (*ROW_COLUMNS, "major", "minor", "op")
@@ -44,7 +45,8 @@ class Op(IntEnum):
 @dataclass(frozen=True, slots=True)
 class SplitReport:
     """What a reader found in one split, told to the driver through the job's own output. `left_out` are fields that no
-    column takes on purpose, each with the number of rows that have a value there."""
+    column takes on purpose, each with the number of rows that have a value there. `scanned` are changes at the very
+    moment that the split begins with, as far as the source has splits that do."""
 
     table: int
     split: str
@@ -52,6 +54,7 @@ class SplitReport:
     dropped: int
     newest: Position | None
     left_out: Mapping[str, int] = field(default_factory=dict, hash=False)
+    scanned: int = 0
 
     @property
     def holds_changes(self) -> bool:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from frazil.model.files import FileClosed, Kind
-from frazil.model.ledger import BRANCH_FACT, RESYNC, Fence, LedgerEntry
-from frazil.model.live import LiveDelete, LiveFile
-from frazil.model.names import JobId
+from frazil.model.files import FileClosed, FileKind, LiveDelete, LiveFile
+from frazil.model.ids import JobId
+from frazil.model.ledger import BRANCH_FACT, FORMAT, FORMAT_FACT, RESYNC, SOURCE_TIME_FACT, Fence, LedgerEntry
 
-_POSITION_FACTS = frozenset(["frazil.batch-id", "frazil.lower", "frazil.resolved", "frazil.notes"])
+_POSITION_FACTS = frozenset(["frazil.batch-id", "frazil.lower", "frazil.resolved", "frazil.notes", SOURCE_TIME_FACT])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ class CommitPlan:
 
     @property
     def data_files(self) -> tuple[FileClosed, ...]:
-        return tuple(f for f in self.files if f.kind is Kind.DATA)
+        return tuple(f for f in self.files if f.kind is FileKind.DATA)
 
     @property
     def delete_files(self) -> tuple[FileClosed, ...]:
@@ -49,7 +48,7 @@ class CommitPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairPlan:
+class ReplaceFiles:
     """One snapshot that is no epoch: the ledger, its property and its tag stay as they are, and whoever reads the
     ledger walks over it. `rewrites` if the rows stay what they are (Iceberg's operation `replace`, which readers of
     changes pass over): then files are exchanged for others, and every one that is removed must be there. Data files
@@ -72,7 +71,7 @@ class RepairPlan:
             raise ValueError("a rewrite that removes nothing changes the rows")
         if self.removed_data and (not self.rewrites or self.keeps_sequence is None):
             raise ValueError("data files are removed by a rewrite that says which deletes reach the new ones")
-        if self.rewrites and not self.removed_data and any(file.kind is Kind.DATA for file in self.files):
+        if self.rewrites and not self.removed_data and any(file.kind is FileKind.DATA for file in self.files):
             raise ValueError("data files can only take the place of data files")
 
 
@@ -91,6 +90,7 @@ class ClearPlan:
     def summary(self) -> dict[str, str]:
         """What the snapshot's summary is to say."""
         facts = {
+            FORMAT_FACT: str(FORMAT),
             "frazil.job-id": self.job.text,
             "frazil.fence": self.fence.text,
             "frazil.incarnation": self.incarnation,
@@ -129,6 +129,21 @@ class Refused:
 
     reason: str
     hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Early(Conflicted):
+    """Nothing was sent: by this machine's clock the table's last commit lies in the future, by more than the minute
+    that Iceberg allows for. In so many seconds it no longer does."""
+
+    seconds: float = 0.0
+
+    @property
+    def hint(self) -> str:
+        return (
+            "Set the clocks right (NTP), of this machine and of whoever else writes to the table. Until then it is "
+            "tried again by itself; nothing is lost."
+        )
 
 
 CommitAnswer = Accepted | Conflicted | Unknown | Refused

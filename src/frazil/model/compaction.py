@@ -7,7 +7,7 @@
                   (b, position) --arithmetic over sizes and what was left out--> (y, position)
                                 --with an order: looked up in a trail---------->
 
-A trail lies beside what was written and tells of every row where it came from; nobody commits it, and it is read only
+A row map lies beside what was written and tells of every row where it came from; nobody commits it, and it is read only
 if rows were deleted meanwhile. So whoever deletes rows never makes the work useless. Maintenance decides what is put
 together; workers read, write and follow the rows.
 """
@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
-from frazil.model.columns import LONG, Field, Schema
-from frazil.model.files import FileClosed, Kind
-from frazil.model.live import LiveDelete, LiveFile
-from frazil.model.names import TableName
-from frazil.model.ordering import Order, OrderField
-from frazil.model.partitions import UNPARTITIONED, PartitionSpec
+from frazil.model.files import FileClosed, FileKind, LiveDelete, LiveFile
+from frazil.model.ids import TableName
+from frazil.model.metrics_modes import ALL_TOLD, MetricsModes
+from frazil.model.partition import UNPARTITIONED, PartitionSpec
+from frazil.model.schema import LONG, Field, Schema
+from frazil.model.sort import Order, OrderField
 from frazil.model.write import ParquetSettings
 
 LINEAGE_FROM_VERSION = 3
@@ -50,6 +50,7 @@ class RewrittenTable:
     name_mapping: str | None = None
     sort: tuple[OrderField, ...] = ()
     sort_order_id: int | None = None
+    metrics: MetricsModes = ALL_TOLD
 
     @property
     def has_lineage(self) -> bool:
@@ -77,7 +78,7 @@ class Group:
         if self.sequence_until < self.sequence_from:
             raise ValueError("an equality delete reaches some files of the group and not all")
         for file in self.files:
-            if any(delete.kind is not Kind.POSITION_DELETE for delete in file.deletes):
+            if any(delete.kind is not FileKind.POSITION_DELETE for delete in file.deletes):
                 raise ValueError(f"{file.path}: equality deletes stay as they are, and do not belong to a group")
 
     @property
@@ -105,7 +106,7 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Trail:
+class RowMap:
     """Where the rows of `files` files, one after the other, came from; `rows` of them."""
 
     path: str
@@ -114,21 +115,21 @@ class Trail:
 
 
 @dataclass(frozen=True, slots=True)
-class Concatenated:
+class RewriteResult:
     """What came of a group, in order. `left_out` are the rows of each input that were deleted and not written, as
     portable 64-bit roaring bitmaps. No files if none of the rows was alive, or with a `failure`: then an input cannot
-    be read here, and nothing came of the group. `trails` if it was sorted: of all files, in their order."""
+    be read here, and nothing came of the group. `row_maps` if it was sorted: of all files, in their order."""
 
     group: int
     files: tuple[FileClosed, ...] = ()
     left_out: tuple[bytes, ...] = ()
     failure: str | None = None
-    trails: tuple[Trail, ...] = ()
+    row_maps: tuple[RowMap, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.trails and sum(trail.files for trail in self.trails) != len(self.files):
+        if self.row_maps and sum(row_map.files for row_map in self.row_maps) != len(self.files):
             raise ValueError(
-                f"trails of {sum(trail.files for trail in self.trails)} files, and {len(self.files)} files"
+                f"row maps of {sum(row_map.files for row_map in self.row_maps)} files, and {len(self.files)} files"
             )
 
 
@@ -137,7 +138,7 @@ class Moved:
     """A group some of whose inputs have other deletes at `files`, the inputs as a later head has them, than they had
     when they were read."""
 
-    result: Concatenated
+    result: RewriteResult
     files: tuple[LiveFile, ...]
 
 
@@ -163,7 +164,7 @@ class Reprojected:
 class Rewriting(Protocol):
     """Reads and writes on Spark."""
 
-    def concatenate(self, rewrite: Rewrite) -> tuple[Concatenated, ...]:
+    def concatenate(self, rewrite: Rewrite) -> tuple[RewriteResult, ...]:
         """One result for each group, in order; rows sorted if the rewrite has an order. Raises TableChanged for a file
         that is gone, StorageUnavailable."""
 

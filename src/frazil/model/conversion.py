@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
-from frazil.model.columns import Field
-from frazil.model.files import FileClosed, Kind
-from frazil.model.live import LiveFile
-from frazil.model.names import TableName
-from frazil.model.partitions import UNPARTITIONED, PartitionSpec
+from frazil.model.files import FileClosed, FileKind, LiveFile
+from frazil.model.ids import TableName
+from frazil.model.partition import UNPARTITIONED, PartitionSpec
+from frazil.model.schema import Field
 from frazil.model.write import ParquetSettings
 
 
@@ -70,7 +69,7 @@ class SearchedFile:
     def __post_init__(self) -> None:
         if not self.places:
             raise ValueError(f"{self.file.path}: no delete reaches it, so nothing is to be searched")
-        if any(delete.kind is not Kind.POSITION_DELETE for delete in self.file.deletes):
+        if any(delete.kind is not FileKind.POSITION_DELETE for delete in self.file.deletes):
             raise ValueError(f"{self.file.path}: only deletes by position are merged")
 
 

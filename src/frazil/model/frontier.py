@@ -1,4 +1,15 @@
-"""How far each table of a pipeline is, and what is to be done next.
+"""Epochs: the changes of one pipeline in (lower, upper], where upper is resolved.
+
+A window is a run of consecutive epochs that one Spark job reads and writes: catching up over many
+resolved timestamps costs one pass over the files, and still one snapshot for each of them.
+
+    published   R1            R2            R3            newest resolved
+    ----|-------|-------------|-------------|
+    lower       `-- epoch 0 --'-- epoch 1 --'      uppers = (R1, R2, R3): three epochs, one window
+
+How far a first load is, for people.
+
+How far each table of a pipeline is, and what is to be done next.
 
     resolved positions --plan_window--> Window --read, write--> which epochs have files
                                                                      |
@@ -12,14 +23,65 @@ of an epoch that had nothing for it: epochs without changes of a table coalesce 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Literal
 
-from frazil.model.epoch import Frontier, Window
 from frazil.model.position import Position, is_before
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """How far a table is published. `notes` are the source's own: what it must remember to go on
+    from here (for CockroachDB the files that still hold rows beyond the position)."""
+
+    position: Position
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsistentEpoch:
+    """A moment of the source at which all tables of a pipeline can be read together. `snapshots` are by target; None
+    where a table had nothing yet. `recorded_at` is None if nobody recorded it: then it follows from the ledgers."""
+
+    resolved: str
+    snapshots: Mapping[str, int | None]
+    recorded_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Consecutive epochs to be read at once; `uppers` ascend."""
+
+    uppers: tuple[Position, ...]
+
+    def __post_init__(self) -> None:
+        if not self.uppers:
+            raise ValueError("a window has at least one epoch")
+        if any(not is_before(a, b) for a, b in zip(self.uppers, self.uppers[1:], strict=False)):
+            raise ValueError(f"the uppers of a window must ascend: {[u.text for u in self.uppers]}")
+
+    @property
+    def upper(self) -> Position:
+        return self.uppers[-1]
+
+    def first(self, epochs: int) -> Window:
+        return Window(self.uppers[:epochs])
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """`done` rows are read; `total` is what the source estimated when the load began, and may be wrong."""
+
+    done: int
+    total: int
+
+    def __post_init__(self) -> None:
+        if self.done < 0 or self.total < 0:
+            raise ValueError(f"a load cannot have read {self.done} of {self.total}")
+
 
 SnapshotMode = Literal["every-resolved", "latest"]
 
@@ -76,7 +138,7 @@ def heartbeat_due(last_published_at: datetime | None, now: datetime, interval: t
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class EpochProgress:
     """One table of a running pipeline.
 
     `published` is what the ledger proves, `in_flight` what was handed to the publisher since (oldest first),
@@ -114,16 +176,16 @@ class Progress:
         tip = self.tip_position
         return self.begins if is_before(tip, self.begins) else tip
 
-    def read_through(self, upper: Position, met_changes: bool = True) -> Progress:
+    def read_through(self, upper: Position, met_changes: bool = True) -> EpochProgress:
         """A window was read, and its splits had changes of this table, within it or beyond, or not."""
         still_untouched = self.tip is None and self.untouched == self.read and not met_changes
         return replace(self, read=upper, untouched=upper if still_untouched else self.untouched)
 
-    def handed_over(self, frontier: Frontier) -> Progress:
+    def handed_over(self, frontier: Frontier) -> EpochProgress:
         """An epoch was written and waits for its commit."""
         return replace(self, in_flight=(*self.in_flight, frontier))
 
-    def landed(self, upper: Position) -> Progress:
+    def landed(self, upper: Position) -> EpochProgress:
         """The oldest epoch in flight is published. Raises ValueError if it is another one: commits of a table
         happen in order."""
         if not self.in_flight or self.in_flight[0].position != upper:
@@ -137,12 +199,12 @@ class Progress:
         return self.untouched if self.published is None else self.published.position
 
 
-def resume_after(tables: Iterable[Progress]) -> Position | None:
+def resume_after(tables: Iterable[EpochProgress]) -> Position | None:
     """Where planning takes up again: behind the table that is furthest back."""
     return _minimum(progress.tip_position for progress in tables)
 
 
-def acknowledgeable(tables: Iterable[Progress]) -> Position | None:
+def acknowledgeable(tables: Iterable[EpochProgress]) -> Position | None:
     """What the source may forget: the minimum over all tables, never what one of them still needs (H28)."""
     return _minimum(progress.settled for progress in tables)
 

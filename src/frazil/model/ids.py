@@ -54,6 +54,11 @@ class JobId:
         return f"frazil.{self.text}.fence"
 
     @property
+    def taken_property(self) -> str:
+        """Beside the fence: who took it, and when."""
+        return f"frazil.{self.text}.taken"
+
+    @property
     def tag(self) -> str:
         return f"frazil_{self.text}"
 

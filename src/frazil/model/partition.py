@@ -3,7 +3,7 @@
     "day(created_at)", "bucket(16, id)"  --parse_partition--> Transform text and column name
     PartitionSpec 1:  1000 created_at_day = day(field 4), 1001 id_bucket_16 = bucket[16](field 1)
 
-The transforms themselves compute on Arrow, in `workers.transforms`. Values of partitions are in Iceberg's JSON form of
+The transforms themselves compute on Arrow, in `data.transforms`. Values of partitions are in Iceberg's JSON form of
 single values; `exact_values` makes them comparable.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from frazil.model.columns import DATE, INT, TIMESTAMP, TIMESTAMPTZ, VARIANT, Decimal, Primitive, Type
+from frazil.model.schema import DATE, INT, TIMESTAMP, TIMESTAMPTZ, VARIANT, Decimal, Primitive, Type
 
 _TRANSFORM = re.compile(r"(identity|year|month|day|hour|void)|(bucket|truncate)\[(\d+)\]")
 _WRITTEN = re.compile(r"\s*(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*(?:,\s*(\d+)\s*)?\)|([^(),]+?))\s*")
@@ -63,6 +63,14 @@ class WantedPartition:
 
     column: str
     transform: Transform
+
+    @property
+    def text(self) -> str:
+        """What `parse_partition` reads as this."""
+        if self.transform.name == "identity":
+            return self.column
+        width = "" if self.transform.width is None else f"{self.transform.width}, "
+        return f"{self.transform.name}({width}{self.column})"
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """The seams between stages. A stage implements one of these or is handed one; it never imports another stage.
 
 Source   (driver)    lists what is resolved and hands out splits
-Reader   (executor)  one split -> travelling changes and a report
+Reader   (executor)  one split -> change rows and a report
 Decoder  (executor)  keys and payloads of one table -> Arrow columns
 Lake     (driver)    heads, live files and commits, on one table
 Locator  (driver)    an epoch's keys -> the deletes that take their older rows away, at one head
@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from frazil.errors import SourceLost
 from frazil.model.change import SplitReport
-from frazil.model.commit import CommitAnswer, CommitPlan, RepairPlan
-from frazil.model.epoch import Frontier, Window
-from frazil.model.files import FileClosed
+from frazil.model.commit import CommitAnswer, CommitPlan, ReplaceFiles
+from frazil.model.files import FileClosed, LiveDelete, LiveFiles
+from frazil.model.frontier import Frontier, LoadProgress, Window
+from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, TableHead
-from frazil.model.live import LiveDelete, LiveFiles
-from frazil.model.names import JobId, TableName
 from frazil.model.position import Position
-from frazil.model.progress import LoadProgress
+from frazil.model.schema import SourceSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +58,7 @@ class Reader(Protocol):
     """Picklable: it crosses to the executors."""
 
     def read(self, split: Split, cut: Cut) -> Iterator[pa.RecordBatch]:
-        """Batches of `workers.travel.TRAVEL` rows; the last row of a split is its report.
+        """Batches of `ingest.write.change_rows.TRAVEL` rows; the last row of a split is its report.
 
         Raises BadInput naming file and line.
         """
@@ -75,6 +74,14 @@ class ReadLine:
     deleted: bool
     payload: bytes | None
     before: bytes | None
+
+
+@runtime_checkable
+class TriesRows(Protocol):
+    """A source whose rows can be tried before a table is made for them."""
+
+    def try_rows(self, table: str, shape: SourceSchema) -> None:
+        """Reads and decodes some of the newest rows. Raises BadInput for one that does not fit."""
 
 
 @runtime_checkable
@@ -119,6 +126,11 @@ class Source(Protocol):
     def poll(self) -> tuple[Position, ...]:
         """Resolved positions that are not yet behind the last window, ascending."""
 
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the last `poll`, with those before it, has told all that had happened when the source was opened. An
+        empty one by itself says nothing: a stream may not have begun."""
+
     def splits(
         self, window: Window, frontiers: Mapping[str, Frontier | None], index: Mapping[str, int]
     ) -> Sequence[Split]:
@@ -132,17 +144,17 @@ class Source(Protocol):
         """Every table is published up to here; the source may forget what lies behind."""
 
     def beside(self, tables: Collection[str]) -> Source:
-        """Another cursor over the same source, for these tables alone; opened and closed by itself."""
+        """Another reader of the same source, for these tables alone; opened and closed by itself."""
 
     @property
-    def rescans(self) -> bool:
+    def can_reload(self) -> bool:
         """Whether a table that is opened without a frontier is read with all it holds by then: a first load."""
 
     def is_loaded(self, frontier: Frontier | None) -> bool:
         """Whether a table at this frontier has its first load behind it. Always, for a source without first loads."""
 
     def lost(self) -> Mapping[str, SourceLost]:
-        """Tables that this cursor can no longer follow, each with why; it goes on with the others."""
+        """Tables that this reader can no longer follow, each with why; it goes on with the others."""
 
     def loading(self, table: str) -> LoadProgress | None:
         """How far the first load of a table is; None if none is under way."""
@@ -156,7 +168,7 @@ class Remarks(Protocol):
         """Sentences for `frazil check`."""
 
 
-class Lake(Protocol):
+class Committer(Protocol):
     def head(self, table: TableName) -> TableHead:
         """Raises CatalogUnavailable, or TableChanged if the table is gone."""
 
@@ -167,7 +179,7 @@ class Lake(Protocol):
         """The data files and deletes of exactly this head, with the bounds of these fields. Raises like `head`."""
 
 
-class TransactionalLake(Lake, Protocol):
+class TransactionalCommitter(Committer, Protocol):
     def commit_many(self, commits: Sequence[tuple[TableName, TableHead, CommitPlan]]) -> Sequence[CommitAnswer]:
         """Several tables in one request, each on exactly its head; never retries by itself. One answer for each, in
         order. Of what was not accepted, any part may have landed."""
@@ -198,8 +210,8 @@ class Locator(Protocol):
         """
 
 
-class RepairingLake(Lake, Protocol):
-    def repair(self, table: TableName, head: TableHead, plan: RepairPlan) -> CommitAnswer:
+class ReplacingCommitter(Committer, Protocol):
+    def repair(self, table: TableName, head: TableHead, plan: ReplaceFiles) -> CommitAnswer:
         """As `commit`, for a snapshot that is no epoch."""
 
 

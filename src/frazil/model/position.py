@@ -3,6 +3,11 @@
     text in the ledger --parse_position--> Hlc | ClusterTime | BatchNumber --.text--> the same text
 
 The text tells its own kind, so a ledger can be read without knowing the source that wrote it.
+
+What makes positions comparable, as it may be written down for anybody to read.
+
+A place may be named by a URL with a login. The login is no part of the place: the password may change and the feed is
+still the same one, and what stands in a table's ledger can be read by whoever reads the table. Pure.
 """
 
 from __future__ import annotations
@@ -60,6 +65,9 @@ class Hlc:
 
     def next(self) -> Hlc:
         return Hlc(self.wall, self.logical + 1) if self.logical < LOGICAL_MAX else Hlc(self.wall + 1, 0)
+
+    def previous(self) -> Hlc:
+        return Hlc(self.wall, self.logical - 1) if self.logical else Hlc(max(self.wall - 1, 0), LOGICAL_MAX)
 
     @property
     def text(self) -> str:
@@ -191,3 +199,17 @@ def is_before(left: Position | None, right: Position | None) -> bool:
     if right is None:
         return False
     return left is None or left.order < right.order
+
+
+# Of a web server all of it, since a token often stands there alone; elsewhere the name says where: abfss://container@...
+_LOGINS = (
+    (re.compile(r"(https?://)[^/?#\s]*@", re.IGNORECASE), r"\1"),
+    (re.compile(r"(://[^:/?#\s@]*):[^/?#\s]*@"), r"\1@"),
+)
+
+
+def without_login(text: str) -> str:
+    """The text without what logs in: passwords in URLs, and before a web server's name the user too."""
+    for login, place in _LOGINS:
+        text = login.sub(place, text)
+    return text

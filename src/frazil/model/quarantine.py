@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from frazil.model.columns import BINARY, BOOLEAN, INT, LONG, STRING, Column, TableShape
+from frazil.model.schema import BINARY, BOOLEAN, INT, LONG, STRING, Column, SourceSchema
 
 ID, REASON, COLUMN, PAYLOAD, BEFORE = "_id", "_reason", "_column", "_payload", "_before"
 KEY, OP, POSITION, MAJOR, MINOR, PART = "_key", "_op", "_position", "_major", "_minor", "_part"
@@ -39,14 +39,14 @@ _TYPES = {
     MINOR: LONG,
     PART: INT,
 }
-SHAPE = TableShape(tuple(Column(name, type_, "", "frazil") for name, type_ in _TYPES.items()), (ID,), "frazil")
+SHAPE = SourceSchema(tuple(Column(name, type_, "", "frazil") for name, type_ in _TYPES.items()), (ID,), "frazil")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadLine:
     """What a reader knows of a line that it could make no change of. It travels in place of the before-image.
 
-    `keyed` if the travelling key is the key of a row, `positioned` if the travelling position is the change's own.
+    `keyed` if the key of the change row is the key of a row, `positioned` if its position is the change's own.
     """
 
     reason: str

@@ -1,9 +1,9 @@
 """What a pipeline tells its callers: values for the command line, for scripts and for tests.
 
-    run()    -> Progress, Progress, ... -> RunSummary
+    run()    -> RunProgress, RunProgress, ... -> RunSummary
     check()  -> CheckReport of CheckedTable
     status() -> TableStatus of each table
-    epochs() -> PublishedEpoch, newest first
+    epochs() -> EpochRow, newest first
     as_of()  -> SourceSnapshot; consistent() -> ConsistentEpoch: all tables at one moment
     maintain() -> MaintenanceStep, as they happen
     doctor() -> Diagnosis of each table, with its findings
@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from frazil.model.epoch import ConsistentEpoch as ConsistentEpoch
-from frazil.model.examination import Finding as Finding
-from frazil.model.progress import LoadProgress
+from frazil.model.frontier import ConsistentEpoch as ConsistentEpoch
+from frazil.model.frontier import LoadProgress
 from frazil.model.state import TableState
 
 
@@ -30,14 +29,19 @@ class TableAction(StrEnum):
     EXISTS = "exists"
     ADD_COLUMNS = "add columns"
     CHANGE_COLUMNS = "change columns"
+    REFUSED = "refused"
+    NO_TABLE = "no table yet"
 
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
-    """How far one table has come in this run. `epochs`, `rows` and `deletes` count since it started; `data_files` and
-    `delete_files` are what the table holds. `error` is why it is held up, `hint` what to do about it. `maintenance` is
-    what was done to its files and snapshots when it was maintained last in this run, `maintenance_waits` what could not
-    be done and why, `debt` what has come since."""
+    """How far one table has come in this run. `epochs`, `rows` and `deletes` count since it started; `data_files`,
+    `delete_files` and `table_rows` are what the table holds, the last one None if equality deletes hide it.
+    `snapshot_id` is the newest snapshot that the run has seen, `epoch_snapshot_id` that of the newest epoch.
+    `quarantined` counts the changes in quarantine, None if there is none. `error` is why the table is held up, `hint`
+    what to do about it, `exit_code` that of the kind of error. `maintenance` is what was done to its files and
+    snapshots when it was maintained last in this run, `maintenance_waits` what could not be done and why, `debt` what
+    has come since."""
 
     name: str
     state: TableState
@@ -58,16 +62,23 @@ class TableProgress:
     maintenance: str = ""
     maintenance_waits: str = ""
     debt: str = ""
+    epoch_snapshot_id: int | None = None
+    table_rows: int | None = None
+    quarantined: int | None = None
+    exit_code: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """`resolved` is the newest position that every table has."""
+class RunProgress:
+    """`resolved` is the newest position that every table has. `index_bytes` and `index_hit_rate` are of the key index,
+    None before it was used."""
 
     tables: tuple[TableProgress, ...]
     resolved: str | None = None
     pipeline: str = ""
     started_at: datetime | None = None
+    index_bytes: int | None = None
+    index_hit_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +108,17 @@ class CheckedColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MadeAs:
+    """How a table is made, or is already: `companions` are the tables beside it (changelog, quarantine)."""
+
+    deletes: str
+    format_version: int
+    partition: tuple[str, ...] = ()
+    sort: tuple[str, ...] = ()
+    companions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedTable:
     """What would become of one source table."""
 
@@ -107,6 +129,7 @@ class CheckedTable:
     key: tuple[str, ...]
     key_origin: str
     notes: tuple[str, ...] = ()
+    made: MadeAs | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,13 +152,24 @@ class CheckReport:
     pin_yaml: str = ""
 
 
+class ToldBy(StrEnum):
+    """Who knows: the running daemon, or the tables' ledgers, which cannot tell what is done with them now."""
+
+    DAEMON = "daemon"
+    TABLES = "tables"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
-    """`resolved` and `snapshot_id` are of the newest published epoch; both are None before the first. `quarantined`
-    counts the changes in quarantine; it is None for a table that has none. `index_bytes` and `index_hit_rate` are of
-    the key index, which all tables of a pipeline share; None before it was used. `data_files`, `delete_files` and
-    `snapshots` are what the table holds, `maintenance` and `maintained_at` tell of the newest snapshot in it that
-    maintenance made."""
+    """`snapshot_id` is the table's newest snapshot, `epoch_snapshot_id` that of its newest epoch. The tables tell
+    `resolved`, and the lag with it, of that epoch, the daemon of all it has seen: a source without changes is not
+    behind. `epochs` and `rows` count since the daemon started or was reloaded; tables do not tell them. `table_rows`,
+    `data_files`, `delete_files` and `snapshots` are what the table holds; `table_rows` is None if equality deletes
+    hide it.
+    `quarantined` counts the changes in quarantine; it is None for a table that has none. `error` is why the table is
+    held up, `hint` what to do about it, `exit_code` that of the kind of error, 0 if there is none. `index_bytes` and
+    `index_hit_rate` are of the key index, which all tables of a pipeline share; None before it was used. `maintenance`
+    and `maintained_at` tell what maintenance last did to the table."""
 
     table: str
     state: TableState
@@ -152,14 +186,20 @@ class TableStatus:
     snapshots: int | None = None
     maintenance: str | None = None
     maintained_at: datetime | None = None
+    epoch_snapshot_id: int | None = None
+    table_rows: int | None = None
+    error: str = ""
+    hint: str = ""
+    exit_code: int = 0
+    told_by: ToldBy = ToldBy.TABLES
 
     def __post_init__(self) -> None:
-        if self.resolved is None and self.snapshot_id is not None:
-            raise ValueError(f"{self.table}: a snapshot of ours has a resolved position")
+        if self.resolved is None and self.epoch_snapshot_id is not None:
+            raise ValueError(f"{self.table}: an epoch of ours has a resolved position")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedEpoch:
+class EpochRow:
     """One snapshot of one table that this pipeline published."""
 
     table: str
@@ -180,7 +220,7 @@ class PublishedEpoch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSnapshot:
     """The snapshot that shows a table as it was at a moment of the source. `reached` is False if the table is not
-    published up to that moment yet: then it is the newest one, and changes may be missing."""
+    published up to that moment yet: then it is the newest one, and changes may be missing. `sql` reads it, in Spark."""
 
     table: str
     asked: str
@@ -188,6 +228,7 @@ class SourceSnapshot:
     resolved: str
     source_time: datetime | None
     reached: bool
+    sql: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,33 +272,3 @@ class MaintenanceStep:
     error: str = ""
     hint: str = ""
     exit_code: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examining:
-    """How far an examination is: `done` of `total` files in this step; a step without files has a total of 0."""
-
-    table: str
-    step: str
-    done: int = 0
-    total: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """What an examination of one table found. With repairs: `snapshot_id` is that of the second look, and findings of
-    the first one that it did not see any more are `fixed`. `keys_examined` if there is a key, and that of every row was
-    read."""
-
-    table: str
-    snapshot_id: int | None
-    data_files: int
-    delete_files: int
-    keys_examined: bool
-    seconds: float
-    findings: tuple[Finding, ...]
-
-    @property
-    def remaining(self) -> tuple[Finding, ...]:
-        """Those that somebody has to do something about."""
-        return tuple(finding for finding in self.findings if finding.remains)

@@ -2,13 +2,39 @@
 
 The JSON forms are those of the Iceberg specification, so that a schema crosses to iceberg-java,
 to an executor and back without a translation of its own.
+
+What a target table remembers of the source's columns, in its property `frazil.columns`.
+
+    {"3": {"identity": "104.2", "carried": ["c", "b"]},     renamed at the source from b to c, the column is field 3
+     "5": {"retired": true},                                its source column goes on in another field
+     "9": {"carried": ["amount"]},                          amount_v2, which the source calls amount
+     "11": {"carried": ["note"], "family": "f2"}}           note comes with the column family f2 (see `model.schema`)
+
+By field id, so that it holds whatever the table's columns are called, by us or by somebody else. It is written in the
+commit that changes the schema, and survives a restart; a field that is not listed is none of the source's.
+
+Rows that a source sends in parts: column families.
+
+    table t   id, name          family f1, the primary one: it owns the key          part 0
+              note, score       family f2                                            part <number of f2>
+
+    key  part 0                     part f2                    the row after the epoch
+    1    UPSERT {id: 1, name: a}    UPSERT {note: x, ...}      1, a, x, ...
+    2    UPSERT {id: 2, name: b}    -                          2, b, and of f2 what the row had before
+    3    -                          DELETE                     what it had before, NULL in f2's columns
+    4    DELETE                     DELETE                     gone: a row is there as long as its primary part is
+
+A part's number depends on the family's name alone, so that changes which wait in quarantine keep theirs. A family whose
+name nobody told, because the table had only one when its rows were sent, is the primary one.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 _TIMES = ("date", "time", "timestamp", "timestamptz")
@@ -216,7 +242,7 @@ class Column:
     has such a thing: it outlives a rename. `carried` are the names under which the source's rows may carry the
     column, where that is not `name` alone: after a rename rows of both names are still on their way, and a column
     whose type changed beyond widening has a new name in the table. `family` is the part of a row that the column comes
-    with, where the source sends rows in parts (see `model.parts`); None if nobody told.
+    with, where the source sends rows in parts (see `model.schema`); None if nobody told.
     """
 
     name: str
@@ -235,7 +261,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class TableShape:
+class SourceSchema:
     """What a source table looks like: its columns, and its key if it has one.
 
     `outgrown` are columns of the target table that columns of the source have outgrown, under the table's names: rows
@@ -262,3 +288,106 @@ class TableShape:
     def key_columns(self) -> tuple[Column, ...]:
         by_name = {column.name: column for column in self.columns}
         return tuple(by_name[name] for name in self.key)
+
+
+COLUMNS_PROPERTY = "frazil.columns"
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """One field. `carried` are its names in rows, the newest first. A `retired` field keeps its old values and gets no
+    new ones."""
+
+    identity: str | None = None
+    carried: tuple[str, ...] = ()
+    retired: bool = False
+    family: str | None = None
+
+    def names(self, field_name: str) -> tuple[str, ...]:
+        """The names under which rows carry the field."""
+        return () if self.retired else self.carried or (field_name,)
+
+    def to_json(self) -> dict[str, Any]:
+        json_form = {"identity": self.identity, "carried": list(self.carried), "retired": self.retired}
+        known = {key: value for key, value in json_form.items() if value}
+        return known if self.family is None else {**known, "family": self.family}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTable:
+    """A target table as a source may learn from it."""
+
+    schema: Schema
+    columns: Mapping[int, Remembered] = field(default_factory=dict)
+
+
+def remembered(properties: Mapping[str, str]) -> dict[int, Remembered]:
+    """By field id. What cannot be read is forgotten: names still tell the columns then."""
+    try:
+        entries = json.loads(properties.get(COLUMNS_PROPERTY, "{}"))
+        return {
+            int(number): Remembered(
+                entry.get("identity"),
+                tuple(entry.get("carried", ())),
+                bool(entry.get("retired")),
+                entry.get("family"),
+            )
+            for number, entry in entries.items()
+        }
+    except (ValueError, AttributeError, TypeError):
+        return {}
+
+
+def columns_property(columns: Mapping[int, Remembered]) -> str:
+    return json.dumps({str(field_id): columns[field_id].to_json() for field_id in sorted(columns)})
+
+
+PRIMARY = 0
+UNNAMED = ""
+"""The only family of a table: the source does not tell its name."""
+_NUMBERS = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFamily:
+    """What travels as `part`, and the table's columns that come with it."""
+
+    number: int
+    columns: tuple[str, ...]
+
+
+def families(shape: SourceSchema) -> tuple[str, ...]:
+    """The families that columns are known to belong to, sorted; () if the source sends whole rows."""
+    known = {column.family for column in shape.columns if column.family is not None}
+    return tuple(sorted(known)) if known - {UNNAMED} else ()
+
+
+def primary_family(shape: SourceSchema) -> str | None:
+    """The family that owns the key columns; None if nobody told."""
+    known = [column.family for column in shape.key_columns if column.family is not None]
+    return next((family for family in known if family != UNNAMED), UNNAMED if known else None)
+
+
+def part_number(family: str, primary: str | None) -> int:
+    if family in (UNNAMED, primary):
+        return PRIMARY
+    digest = hashlib.sha256(family.encode()).digest()
+    return int.from_bytes(digest[:8], "big") % _NUMBERS + 1
+
+
+def parts_of(shape: SourceSchema) -> tuple[ColumnFamily, ...]:
+    """The primary part first; () if the source sends whole rows. A column of which nobody told the family is in none:
+    no part of a row says anything about it."""
+    named = families(shape)
+    if not named:
+        return ()
+    primary = primary_family(shape)
+    columns: dict[int, list[str]] = {PRIMARY: []}
+    owners: dict[int, str] = {}
+    for family in named:
+        number = part_number(family, primary)
+        if number != PRIMARY and owners.setdefault(number, family) != family:
+            raise BadType(f"the column families {owners[number]!r} and {family!r} cannot be told apart")
+        own = [column.name for column in (*shape.columns, *shape.outgrown) if column.family == family]
+        columns.setdefault(number, []).extend(own)
+    return tuple(ColumnFamily(number, tuple(columns[number])) for number in sorted(columns))

@@ -15,7 +15,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from frazil.model.partitions import Transform
+from frazil.model.partition import Transform
 
 _TOLD = re.compile(r"(?P<run>.*/frazil_maintenance/[^/=]+=[^/]+/order=(?P<mark>[0-9a-f]+)/run=\d+-(?P<files>\d+))/.+")
 IDENTITY = Transform("identity")

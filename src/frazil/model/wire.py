@@ -7,16 +7,16 @@ from typing import Any
 from uuid import UUID
 
 from frazil.model import messages_pb2 as pb
-from frazil.model.files import Blob, ColumnMetrics, FileClosed, Kind, Message, Resolved
-from frazil.model.names import TableName
+from frazil.model.files import Blob, ColumnMetrics, FileClosed, FileKind, Message, Resolved
+from frazil.model.ids import TableName
 from frazil.model.position import parse_position
 
 VERSION = 1
 _KINDS = {
-    Kind.DATA: pb.DATA,
-    Kind.EQUALITY_DELETE: pb.EQUALITY_DELETE,
-    Kind.POSITION_DELETE: pb.POSITION_DELETE,
-    Kind.PARTIAL: pb.PARTIAL,
+    FileKind.DATA: pb.DATA,
+    FileKind.EQUALITY_DELETE: pb.EQUALITY_DELETE,
+    FileKind.POSITION_DELETE: pb.POSITION_DELETE,
+    FileKind.PARTIAL: pb.PARTIAL,
 }
 _KINDS_BACK = {number: kind for kind, number in _KINDS.items()}
 

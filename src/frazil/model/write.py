@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
-from frazil.model.columns import Schema
-from frazil.model.names import TableName
-from frazil.model.partitions import UNPARTITIONED, PartitionSpec, WantedPartition
-from frazil.model.parts import Part
+from frazil.model.ids import TableName
+from frazil.model.metrics_modes import ALL_TOLD, MetricsModes
+from frazil.model.partition import UNPARTITIONED, PartitionSpec, WantedPartition
 from frazil.model.position import Position
+from frazil.model.schema import ColumnFamily, Schema
 
 _SORT = re.compile(r"\s*(\S+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*", re.IGNORECASE)
 DEFAULT_FORMAT_VERSION = 3
@@ -56,6 +56,12 @@ class SortField:
     column: str
     descending: bool = False
     nulls_first: bool = True
+
+    @property
+    def text(self) -> str:
+        """What `parse_sort` reads as this."""
+        nulls = "" if self.nulls_first != self.descending else f" nulls {'first' if self.nulls_first else 'last'}"
+        return f"{self.column}{' desc' if self.descending else ''}{nulls}"
 
 
 def parse_sort(text: str) -> SortField:
@@ -118,7 +124,8 @@ class TableTask:
     lower: tuple[int, int] | None = None
     sort: tuple[SortField, ...] = ()
     sort_order_id: int | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ColumnFamily, ...] = ()
+    metrics: MetricsModes = ALL_TOLD
     storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ names `frazil_` or `iceberg_` and under those of `sync_`, for dashboards that kn
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from threading import Lock
@@ -187,7 +187,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._clock = clock
         self._lock = Lock()
-        self._loading: set[str] = set()
+        self._states: dict[str, TableState] = {}
         self._epochs: defaultdict[str, deque[str]] = defaultdict(deque)
         self._metrics: list[tuple[MetricSpec, MetricWrapperBase]] = []
         self._files_closed = self._counter(FILES_CLOSED)
@@ -245,7 +245,8 @@ class Metrics:
     def rows_published(self, table: str, kind: str, rows: int) -> None:
         """They belong to the table's first load if that is the state it is in."""
         self._rows.labels(table, kind).inc(rows)
-        (self._loaded if table in self._loading else self._events).labels(table).inc(rows)
+        is_loading = self._states.get(table) is TableState.INITIAL_SYNC
+        (self._loaded if is_loading else self._events).labels(table).inc(rows)
 
     def changes_dropped(self, table: str, changes: int) -> None:
         self._dropped.labels(table).inc(changes)
@@ -262,7 +263,9 @@ class Metrics:
             self._lag.labels(table).set_function(lambda: max(0.0, self._age(source_time)))
 
     def table_is(self, table: str, state: TableState) -> None:
-        (self._loading.add if state is TableState.INITIAL_SYNC else self._loading.discard)(table)
+        if self._states.get(table) is state:
+            return
+        self._states[table] = state
         for each in TableState:
             self._state.labels(table, each.value).set(1 if each is state else 0)
         self._state_number.labels(table).set(list(TableState).index(state))
@@ -284,13 +287,15 @@ class Metrics:
         """Something held the table up; it is tried again, or it stopped."""
         self._errors.labels(table, type(error).__name__).inc()
 
-    def table_removed(self, table: str) -> None:
-        """Forgets all series of a table that is no longer part of the pipeline: its lag would grow forever."""
+    def tables_removed(self, tables: Collection[str]) -> None:
+        """Forgets all series of tables that are no longer part of the pipeline: their lag would grow forever."""
         with self._lock:
-            self._epochs.pop(table, None)
+            for table in tables:
+                self._epochs.pop(table, None)
+                self._states.pop(table, None)
             for spec, metric in self._metrics:
-                if "table" in spec.labels:
-                    for labels in _series_of(metric, spec, table):
+                if tables and "table" in spec.labels:
+                    for labels in _series_of(metric, spec, tables):
                         metric.remove(*labels)
 
     def text(self) -> str:
@@ -331,9 +336,9 @@ class Metrics:
         self.registry.register(_WithoutCreationTimes(metric))
 
 
-def _series_of(metric: MetricWrapperBase, spec: MetricSpec, table: str) -> set[tuple[str, ...]]:
+def _series_of(metric: MetricWrapperBase, spec: MetricSpec, tables: Collection[str]) -> set[tuple[str, ...]]:
     samples = (sample for family in metric.collect() for sample in family.samples)
-    return {tuple(s.labels[name] for name in spec.labels) for s in samples if s.labels.get("table") == table}
+    return {tuple(s.labels[name] for name in spec.labels) for s in samples if s.labels.get("table") in tables}
 
 
 class _WithoutCreationTimes(Collector):

@@ -3,6 +3,8 @@
     a person must act   FrazilError --packed--> a row of the task's output --unpacked--> the same error, raised
     try again           FrazilError --carried--> RuntimeError("... frazil-error[<base64>]"): Spark repeats the task
                         its text --brought_home--> the same FrazilError, class, hint and facts
+    without a word      a worker that was killed, an exception of a library --> Unexplained, with what Spark says of it
+    an assertion        stays one: an assumption of ours does not hold
 
 A definite error is an answer like any other: raising it would make Spark repeat the task and log tracebacks. Of an
 exception Spark gives the driver nothing but text. Base64 has neither line breaks nor brackets, so indenting, quoting
@@ -17,7 +19,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, Unexplained
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +29,9 @@ ArrowTask = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
+_CRASHED = "Python worker exited unexpectedly"
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning)\b(:|$)(?! JVM)")
+_SAID_MAX = 500
 _MARKER = re.compile(r"frazil-error\[([A-Za-z0-9+/=]+)\]")
 
 
@@ -77,11 +82,27 @@ def guarded(task: Callable[[Iterator[Given]], Iterator[Made]]) -> Callable[[Iter
 
 
 def collected(collect: Callable[[], list[Any]]) -> list[Any]:
-    """What a job has put out. Raises the error that one of its tasks was ended by."""
+    """What a job has put out. Raises the error that one of its tasks was ended by; Unexplained if that is none of
+    ours."""
     try:
         return list(collect())
+    except (FrazilError, AssertionError):
+        raise
     except Exception as error:
-        known = brought_home(str(error))
-        if known is None:
-            raise
-        raise known from error
+        raise (brought_home(str(error)) or unexplained(error)) from error
+
+
+def unexplained(error: Exception) -> Unexplained | AssertionError:
+    """What Spark says of a job that failed, without its stack traces."""
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    raised = [line for line in lines if _RAISED.match(line)]
+    crashed = [line[line.index(_CRASHED) :] for line in lines if _CRASHED in line]
+    if raised and not crashed and raised[-1].startswith("AssertionError"):
+        return AssertionError(raised[-1].removeprefix("AssertionError").lstrip(": "))
+    said = [*crashed[:1], *raised[-1:], *lines[:1], type(error).__name__][0]
+    return Unexplained(
+        f"a Spark job failed: {said[:_SAID_MAX]}",
+        hint="Frazil tries again. A worker that exits unexpectedly was killed, most often for want of memory: give the "
+        "machine more, or let a job read less (limits.epochs_per_job). Spark's own log tells more.",
+    )

@@ -1,6 +1,6 @@
 """Open stores of this process, and the requests that are made of them.
 
-    Place + options --store_for--> Store (kept while its credentials hold, one per bucket and options)
+    ObjectUrl + options --store_for--> Store (kept while its credentials hold, one per bucket and options)
         create   exclusively, one request; a lost answer is cleared up by looking
         upload   many parts, bounded memory, atomic at its end
         head, tail, range, listing
@@ -27,10 +27,10 @@ from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from frazil.clock import Clock, SystemClock
 from frazil.errors import ConfigError
-from frazil.storage.failures import Failure, FailureKind, StoreFailed, failure_of
+from frazil.storage.errors import FailureKind, StorageFailure, StoreFailed, failure_of
 from frazil.storage.options import StoreSettings, store_settings
-from frazil.storage.places import Place, StoreKind
-from frazil.storage.trying import tried, waits
+from frazil.storage.requests import tried, waits
+from frazil.storage.url import ObjectUrl, StoreKind
 from frazil.storage.vending import VendedCredentials, credential_of
 
 _KEPT_SECONDS = 1800.0
@@ -71,7 +71,9 @@ class Tail:
 class Store:
     """One bucket, as one identity."""
 
-    def __init__(self, place: Place, settings: StoreSettings, clock: Clock | None = None, *, below: str = "") -> None:
+    def __init__(
+        self, place: ObjectUrl, settings: StoreSettings, clock: Clock | None = None, *, below: str = ""
+    ) -> None:
         """`below` is a prefix that all keys are relative to."""
         self.settings = settings
         self._clock = clock or SystemClock()
@@ -156,7 +158,7 @@ class Store:
         data = self._tried(lambda: obstore.get_range(self._once, key, start=start, end=end)).to_bytes()
         if len(data) != end - start:
             text = f"{len(data)} bytes came for {end - start}"
-            raise StoreFailed(Failure(FailureKind.EMPTY_RANGE, text))
+            raise StoreFailed(StorageFailure(FailureKind.EMPTY_RANGE, text))
         return data
 
     def whole(self, key: str) -> bytes:
@@ -171,7 +173,7 @@ class Store:
                 raise
             self._tried(lambda: obstore.put(self._once, key, data, mode="overwrite", use_multipart=False))
             return
-        raise StoreFailed(Failure(FailureKind.EXISTS, "it is there already"))
+        raise StoreFailed(StorageFailure(FailureKind.EXISTS, "it is there already"))
 
     def _holds(self, key: str, data: bytes) -> bool:
         """Whether a try without an answer did land."""
@@ -184,7 +186,7 @@ class Store:
             self._raise_credential_failure()
             raise
 
-    def _failure_of(self, action: Callable[[], object]) -> Failure | None:
+    def _failure_of(self, action: Callable[[], object]) -> StorageFailure | None:
         try:
             action()
         except (BaseError, OSError) as error:
@@ -208,7 +210,7 @@ _kept: dict[tuple[int, str], _Kept] = {}
 _lock = threading.Lock()
 
 
-def store_for(place: Place, options: Mapping[str, str], *, strict: bool = False, below: str = "") -> Store:
+def store_for(place: ObjectUrl, options: Mapping[str, str], *, strict: bool = False, below: str = "") -> Store:
     """A store for this place, opened at most once in a while. Raises ConfigError naming a wrong option."""
     clock = SystemClock()
     # A fork must not use its parent's connections. The digest keeps secrets out of the keys.

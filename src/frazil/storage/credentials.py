@@ -22,7 +22,7 @@ from typing import Any
 
 from frazil.errors import ConfigError
 from frazil.storage.options import AZURE_LOGIN, EXPIRES, GCS_KEY, GCS_KEY_FILE, PROFILE, REFRESH, store_settings
-from frazil.storage.places import Place, StoreKind, is_object_store, parse_place
+from frazil.storage.url import ObjectUrl, StoreKind, is_object_store, parse_place
 
 Load = Callable[[str], Any]
 _BY_LIBRARY = ("role_arn", "sso_session", "sso_account_id", "credential_process", "web_identity_token_file")
@@ -51,11 +51,11 @@ def with_credentials(
             return _azure(place, options, environment, load)
 
 
-def _given(place: Place, options: Mapping[str, str]) -> bool:
+def _given(place: ObjectUrl, options: Mapping[str, str]) -> bool:
     return bool(options.get(REFRESH[place.kind]) or store_settings(place, options).secrets)
 
 
-def _s3(place: Place, options: Mapping[str, str], environment: Mapping[str, str], load: Load) -> dict[str, str]:
+def _s3(place: ObjectUrl, options: Mapping[str, str], environment: Mapping[str, str], load: Load) -> dict[str, str]:
     found: dict[str, str] = {}
     own = {**options}
     if endpoint := environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL"):
@@ -86,7 +86,9 @@ def _added(found: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     return {**{name: value for name, value in found.items() if name not in hidden}, **own}
 
 
-def _profile(place: Place, name: str, environment: Mapping[str, str], load: Load, *, required: bool) -> dict[str, str]:
+def _profile(
+    place: ObjectUrl, name: str, environment: Mapping[str, str], load: Load, *, required: bool
+) -> dict[str, str]:
     home = Path(environment.get("HOME") or Path.home())
     keys_file = Path(environment.get("AWS_SHARED_CREDENTIALS_FILE") or home / ".aws" / "credentials").expanduser()
     settings_file = Path(environment.get("AWS_CONFIG_FILE") or home / ".aws" / "config").expanduser()
@@ -113,14 +115,14 @@ def _profile(place: Place, name: str, environment: Mapping[str, str], load: Load
     return {key: value for key, value in found.items() if value}
 
 
-def _by_boto3(place: Place, profile: str, how: str, load: Load) -> dict[str, str]:
+def _by_boto3(place: ObjectUrl, profile: str, how: str, load: Load) -> dict[str, str]:
     try:
         boto3 = load("boto3")
     except ImportError as error:
         raise ConfigError(
             f"{place.url}: profile {profile!r} gets its credentials by {how}, which needs a library that is not"
             " installed: boto3",
-            hint="pip install 'frazil[aws]'",
+            hint="pip install 'boto3>=1.34'",
             profile=profile,
         ) from error
     try:
@@ -156,7 +158,7 @@ def _ini(path: Path) -> dict[str, dict[str, str]]:
     return {name: dict(parser[name]) for name in parser.sections()}
 
 
-def _gcs(place: Place, options: Mapping[str, str], environment: Mapping[str, str], load: Load) -> dict[str, str]:
+def _gcs(place: ObjectUrl, options: Mapping[str, str], environment: Mapping[str, str], load: Load) -> dict[str, str]:
     if _given(place, options) or options.get(GCS_KEY) or options.get("gcs.no-auth") == "true":
         return dict(options)
     given = options.get(GCS_KEY_FILE) or options.get("service_account_file") or options.get("service_account")
@@ -178,7 +180,7 @@ def _gcs(place: Place, options: Mapping[str, str], environment: Mapping[str, str
     except ImportError as error:
         raise ConfigError(
             f"{place.url}: credentials of type {kind!r} need a library that is not installed: google-auth",
-            hint="pip install 'frazil[gcp]', or use the JSON key of a service account.",
+            hint="pip install 'google-auth>=2.23' 'requests>=2.31', or use the JSON key of a service account.",
         ) from error
     credentials, _ = auth.load_credentials_from_file(path, ["https://www.googleapis.com/auth/devstorage.read_write"])
     credentials.refresh(transport.Request())
@@ -186,7 +188,7 @@ def _gcs(place: Place, options: Mapping[str, str], environment: Mapping[str, str
     return {**options, "gcs.oauth2.token": credentials.token, EXPIRES[StoreKind.GCS]: ends}
 
 
-def _azure(place: Place, options: Mapping[str, str], environment: Mapping[str, str], load: Load) -> dict[str, str]:
+def _azure(place: ObjectUrl, options: Mapping[str, str], environment: Mapping[str, str], load: Load) -> dict[str, str]:
     if _given(place, options) or options.get("adls.client-id") or options.get("client_id"):
         return dict(options)
     if options.get(AZURE_LOGIN) == "true":
@@ -204,13 +206,13 @@ def _azure(place: Place, options: Mapping[str, str], environment: Mapping[str, s
     return {**found, **options}
 
 
-def _azure_token(place: Place, load: Load) -> str:
+def _azure_token(place: ObjectUrl, load: Load) -> str:
     try:
         identity = load("azure.identity")
     except ImportError as error:
         raise ConfigError(
             f"{place.url}: the login of this user needs a library that is not installed: azure-identity",
-            hint="pip install 'frazil[azure]'",
+            hint="pip install 'azure-identity>=1.15'",
         ) from error
     try:
         return str(identity.DefaultAzureCredential().get_token("https://storage.azure.com/.default").token)

@@ -1,6 +1,7 @@
 """What a store's client said, as one of a few kinds, and how to say it to a person. Pure.
 
-    exception --failure_of--> Failure(kind, status, code, text) --explained--> text, hint: who, against what, what to do
+    exception --failure_of--> StorageFailure --explained--> text, hint: who, against what, what to do
+                              kind, status, code, text
 
 The client's own texts hold whole answers and requests; of them only the store's code and its sentence are passed on,
 never a query string, which may carry a signature.
@@ -17,7 +18,7 @@ from enum import Enum, auto
 from obstore.exceptions import AlreadyExistsError, NotSupportedError, PermissionDeniedError, UnauthenticatedError
 
 from frazil.storage.options import StoreSettings
-from frazil.storage.places import StoreKind
+from frazil.storage.url import StoreKind
 
 
 class FailureKind(Enum):
@@ -40,7 +41,7 @@ class FailureKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class StorageFailure:
     kind: FailureKind
     text: str
     status: int | None = None
@@ -54,7 +55,7 @@ class Failure:
 class StoreFailed(Exception):
     """A request that was not answered as hoped, after as many tries as it deserves."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: StorageFailure) -> None:
         super().__init__(failure.text)
         self.failure = failure
 
@@ -113,7 +114,7 @@ _METADATA_SERVICES = ("169.254.169.254", "169.254.170.2", "metadata.google.inter
 _BAD_CERTIFICATE = ("UnknownIssuer", "InvalidCertificate", "NotValidForName", "CertExpired", "invalid peer certificate")
 
 
-def failure_of(error: BaseException) -> Failure:
+def failure_of(error: BaseException) -> StorageFailure:
     """What an exception of the client means. Anything that is not understood may be tried again: it was no answer."""
     text = str(error)
     head = text.partition("Debug source:")[0]
@@ -122,29 +123,29 @@ def failure_of(error: BaseException) -> Failure:
     said = html.unescape(found[1]) if (found := _MESSAGE.search(head)) else ""
     shown = _shown(head, status, code, said)
     if isinstance(error, AlreadyExistsError):
-        return Failure(FailureKind.EXISTS, shown, status, code)
+        return StorageFailure(FailureKind.EXISTS, shown, status, code)
     if isinstance(error, NotSupportedError | NotImplementedError):
-        return Failure(FailureKind.UNSUPPORTED, shown, status, code)
+        return StorageFailure(FailureKind.UNSUPPORTED, shown, status, code)
     if any(service in head for service in _METADATA_SERVICES):
-        return Failure(FailureKind.NO_CREDENTIALS, "no credentials were found", status, code)
+        return StorageFailure(FailureKind.NO_CREDENTIALS, "no credentials were found", status, code)
     if any(sign in text for sign in _BAD_CERTIFICATE):
-        return Failure(FailureKind.UNTRUSTED, "its certificate is not trusted", status, code)
+        return StorageFailure(FailureKind.UNTRUSTED, "its certificate is not trusted", status, code)
     if code in _BY_CODE:
-        return Failure(_BY_CODE[code], shown, status, code)
+        return StorageFailure(_BY_CODE[code], shown, status, code)
     if isinstance(error, FileNotFoundError):
-        return Failure(FailureKind.GONE, shown, status, code)
+        return StorageFailure(FailureKind.GONE, shown, status, code)
     if isinstance(error, PermissionDeniedError | PermissionError):
-        return Failure(FailureKind.DENIED, shown, status, code)
+        return StorageFailure(FailureKind.DENIED, shown, status, code)
     if isinstance(error, UnauthenticatedError):
-        return Failure(FailureKind.BAD_KEY, shown, status, code)
+        return StorageFailure(FailureKind.BAD_KEY, shown, status, code)
     if status is not None and status < 500:
-        return Failure(_BY_STATUS.get(status, FailureKind.REFUSED), shown, status, code)
+        return StorageFailure(_BY_STATUS.get(status, FailureKind.REFUSED), shown, status, code)
     if status == 501:
-        return Failure(FailureKind.UNSUPPORTED, shown, status, code)
-    return Failure(FailureKind.UNAVAILABLE, shown if status else _why_no_answer(text, shown), status, code)
+        return StorageFailure(FailureKind.UNSUPPORTED, shown, status, code)
+    return StorageFailure(FailureKind.UNAVAILABLE, shown if status else _why_no_answer(text, shown), status, code)
 
 
-def explained(failure: Failure, settings: StoreSettings, path: str, verb: str) -> tuple[str, str]:
+def explained(failure: StorageFailure, settings: StoreSettings, path: str, verb: str) -> tuple[str, str]:
     """The error's text and its hint: what failed, as whom, where, and what to do. No secret in either."""
     text = f"cannot {verb} {path} as {settings.identity} at {settings.endpoint}: {failure.text}"
     return text, _HINTS[failure.kind](settings)

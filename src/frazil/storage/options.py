@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from frazil.errors import ConfigError
-from frazil.storage.places import Place, StoreKind
+from frazil.storage.url import ObjectUrl, StoreKind
 
 PART_BYTES = 8 << 20
 PART_BYTES_LEAST = 5 << 20
@@ -133,7 +133,7 @@ class StoreSettings:
     ca_file: str = ""
 
 
-def store_settings(place: Place, options: Mapping[str, str], *, strict: bool = False) -> StoreSettings:
+def store_settings(place: ObjectUrl, options: Mapping[str, str], *, strict: bool = False) -> StoreSettings:
     """Raises ConfigError naming the option that cannot be used, or, with `strict`, that nobody knows."""
     found = _own_names(place, options, strict)
     client = {name: found.pop(name) for name in tuple(found) if name in _CLIENT}
@@ -173,7 +173,7 @@ def shortened(key_id: str) -> str:
     return f"{key_id[:4]}...{key_id[-4:]}" if len(key_id) >= 12 else f"{key_id[:2]}..."
 
 
-def _own_names(place: Place, options: Mapping[str, str], strict: bool) -> dict[str, Any]:
+def _own_names(place: ObjectUrl, options: Mapping[str, str], strict: bool) -> dict[str, Any]:
     """Options under the names used here: the short ones first, then Iceberg's, which win."""
     iceberg, short, own = _ICEBERG[place.kind], _SHORT[place.kind], _OWN[place.kind]
     short_form: dict[str, Any] = {}
@@ -200,7 +200,7 @@ def _is_iceberg_name(name: str) -> bool:
     return name.startswith(("s3.", "client.", "gcs.", "adls.", "frazil.", "io-impl")) or name == "ca_file"
 
 
-def _s3(place: Place, found: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str], str]:
+def _s3(place: ObjectUrl, found: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str], str]:
     if _flag("s3.remote-signing-enabled", found.pop("remote_signing", "false")):
         raise ConfigError(
             f"{place.url}: the catalog wants to sign every request itself, which workers cannot ask for",
@@ -259,7 +259,7 @@ def _gcs(found: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str], str]:
 
 
 def _azure(
-    place: Place, found: dict[str, Any], options: Mapping[str, str]
+    place: ObjectUrl, found: dict[str, Any], options: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str], str]:
     account = place.account or found.get("account_name", "")
     for prefix, name in (("adls.sas-token.", "sas_key"), ("adls.connection-string.", "connection_string")):
@@ -303,7 +303,7 @@ def _taken(found: dict[str, Any], *names: str) -> dict[str, str]:
     return {name: str(found.pop(name)) for name in names if name in found}
 
 
-def _expiry(place: Place, options: Mapping[str, str]) -> int | None:
+def _expiry(place: ObjectUrl, options: Mapping[str, str]) -> int | None:
     name = EXPIRES[place.kind]
     if name.endswith("."):
         texts = [v for n, v in options.items() if n.startswith(name) and n[len(name) :].startswith(place.account)]
@@ -324,7 +324,7 @@ def _client(given: Mapping[str, Any]) -> dict[str, Any]:
     return client
 
 
-def _shown_endpoint(place: Place, endpoint: str, region: str) -> str:
+def _shown_endpoint(place: ObjectUrl, endpoint: str, region: str) -> str:
     if endpoint:
         return endpoint.partition("?")[0]
     match place.kind:

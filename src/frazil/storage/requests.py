@@ -13,20 +13,19 @@ from typing import TypeVar
 from obstore.exceptions import BaseError
 
 from frazil.clock import Clock
-from frazil.storage.failures import StoreFailed, failure_of
+from frazil.retry import Backoff
+from frazil.storage.errors import StoreFailed, failure_of
 
-ATTEMPTS = 7
-_FIRST_WAIT = 0.2
-_LONGEST_WAIT = 5.0
+REQUESTS = Backoff(first=0.2, longest=5.0, attempts=7)
 
 Answer = TypeVar("Answer")
 
 
 def waits(clock: Clock, attempts: int | None = None) -> Iterator[float]:
     """Seconds to wait before the second try, the third, ...: together half a minute at the most."""
-    for attempt in range((attempts or ATTEMPTS) - 1):
+    for attempt in range(2, (attempts or REQUESTS.attempts) + 1):
         # Chance keeps a hundred tasks that failed together from coming back together.
-        yield min(_FIRST_WAIT * 2**attempt, _LONGEST_WAIT) * (0.5 + clock.jitter() / 2)
+        yield REQUESTS.before(attempt, clock.jitter())
 
 
 def tried(action: Callable[[], Answer], clock: Clock) -> Answer:

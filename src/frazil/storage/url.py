@@ -39,7 +39,7 @@ SCHEMES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ObjectUrl:
     """One object, or a prefix. `account` is Azure's, where the URL names it; `host` is the rest of its address."""
 
     url: str
@@ -60,21 +60,23 @@ def is_object_store(url: str) -> bool:
     return scheme_of(url) in SCHEMES
 
 
-def parse_place(url: str) -> Place:
+def parse_place(url: str) -> ObjectUrl:
     """Raises ConfigError for a URL that names no bucket, or a key that object stores' clients do not take."""
     kind = SCHEMES[scheme_of(url)]
+    shown = url.partition("?")[0]  # behind it may stand a key or a signature
     authority, _, key = url.partition("://")[2].partition("/")
     container, at, host = authority.partition("@")
     account, _, rest = host.partition(".")
     if not container or (at and not account):
         raise ConfigError(
-            f"{url!r} names no bucket", hint="Write scheme://bucket/path, on Azure abfss://container@account.host/path."
+            f"{shown!r} names no bucket",
+            hint="Write scheme://bucket/path, on Azure abfss://container@account.host/path.",
         )
     parts = key.rstrip("/").split("/")
     if key and any(part in ("", ".", "..") for part in parts):
         raise ConfigError(
-            f"{url!r} has an empty part, '.' or '..' in its path",
+            f"{shown!r} has an empty part, '.' or '..' in its path",
             hint="Write the location with single slashes and without dots: object stores do not resolve them.",
-            path=url,
+            path=shown,
         )
-    return Place(url=url, kind=kind, bucket=container, key="/".join(parts), account=account, host=rest)
+    return ObjectUrl(url=url, kind=kind, bucket=container, key="/".join(parts), account=account, host=rest)

@@ -22,8 +22,8 @@ from typing import Any
 from frazil.clock import Clock
 from frazil.errors import CatalogRefused, CatalogUnavailable, FrazilError
 from frazil.storage.options import EXPIRES, StoreSettings, store_settings
-from frazil.storage.places import Place
-from frazil.storage.trying import waits
+from frazil.storage.requests import waits
+from frazil.storage.url import ObjectUrl
 
 _TIMEOUT_SECONDS = 30
 _ATTEMPTS = 4
@@ -34,7 +34,7 @@ _LEAST_LIFE_MS = 1_000
 class VendedCredentials:
     """A credential provider of the store's client. After a call that failed, `failure` says why."""
 
-    def __init__(self, place: Place, settings: StoreSettings, clock: Clock) -> None:
+    def __init__(self, place: ObjectUrl, settings: StoreSettings, clock: Clock) -> None:
         self.failure: FrazilError | None = None
         self._place = place
         self._settings = settings
@@ -88,14 +88,14 @@ class VendedCredentials:
         return dict(max(entries, key=lambda entry: len(entry["prefix"]))["config"]) if entries else {}
 
     def _get(self) -> Any:
-        renewed = False
+        schema_changed = False
         pauses = waits(self._clock, _ATTEMPTS)
         while True:
             try:
                 return _ask(self._address, headers=self._headers())
             except urllib.error.HTTPError as error:
-                if error.code in (401, 419) and self._refresh.get("credential") and not renewed:
-                    renewed = True
+                if error.code in (401, 419) and self._refresh.get("credential") and not schema_changed:
+                    schema_changed = True
                     self._token = self._new_token()
                     continue
                 if error.code < 500 and error.code != 429:

@@ -10,14 +10,14 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.lake.tables import LoadedTable
-from frazil.model.columns import LONG, STRING, Column, TableShape, Type
+from frazil.iceberg.tables.tables import LoadedTable
 from frazil.model.commit import CommitPlan
-from frazil.model.files import FileClosed, Kind
+from frazil.model.files import FileClosed, FileKind
+from frazil.model.ids import JobId, batch_id, data_path, epoch_prefix
 from frazil.model.ledger import Fence, LedgerEntry
-from frazil.model.names import JobId, batch_id, data_path, epoch_prefix
 from frazil.model.position import Hlc
-from frazil.workers.storage import open_output
+from frazil.model.schema import LONG, STRING, Column, SourceSchema, Type
+from frazil.storage.files.open_file import open_output
 
 SHOP = JobId("shop")
 FENCE = Fence(1, UUID(int=1))
@@ -27,8 +27,8 @@ def column(name: str, kind: Type = STRING) -> Column:
     return Column(name, kind, str(kind).upper(), "sql")
 
 
-def shape(*more: Column) -> TableShape:
-    return TableShape((column("id", LONG), column("name"), *more), ("id",), "sql")
+def shape(*more: Column) -> SourceSchema:
+    return SourceSchema((column("id", LONG), column("name"), *more), ("id",), "sql")
 
 
 def plan(table: LoadedTable, resolved: int, rows: Mapping[int, str], lower: int | None = None) -> CommitPlan:
@@ -73,7 +73,7 @@ def _file(table: LoadedTable, position: Hlc, rows: Mapping[int, str]) -> FileClo
         schema_id=table.schema.schema_id,
         spec_id=table.spec.spec_id,
         path=path,
-        kind=Kind.DATA,
+        kind=FileKind.DATA,
         records=len(rows),
         size=len(content),
         digest=hashlib.sha256(content).hexdigest(),

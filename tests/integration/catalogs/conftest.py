@@ -23,9 +23,9 @@ from servers.nessie import nessie_server
 from servers.postgres import postgres_server
 from servers.seaweedfs import SeaweedFS
 
-from frazil.lake.capabilities import Capabilities
-from frazil.lake.catalogs import CatalogSettings, CatalogType, open_catalog, settle
-from frazil.lake.session import open_session
+from frazil.iceberg.catalogs.capabilities import Capabilities
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType, open_catalog, settle
+from frazil.iceberg.jvm.session import open_session
 
 QUICK = ("builtin", "hadoop", "rest", "seaweedfs", "postgresql")
 """A memory catalog is a builtin one in a directory of its own; the contract of the lake has it too."""

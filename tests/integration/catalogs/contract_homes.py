@@ -11,8 +11,8 @@ from pathlib import Path
 
 from servers.faulty_proxy import FaultyProxy
 
-from frazil.lake.capabilities import Capabilities
-from frazil.lake.catalogs import Catalog, CatalogSettings
+from frazil.iceberg.catalogs.capabilities import Capabilities
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from typing import Any
 
 from catalog_builders import plan
 
-from frazil.lake.catalogs import CatalogSettings, CatalogType, open_catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.jars import AWS, POSTGRESQL
-from frazil.lake.session import open_session
-from frazil.lake.tables import Tables
-from frazil.model.names import TableName
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType, open_catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.jvm.jars import AWS, POSTGRESQL
+from frazil.iceberg.jvm.session import open_session
+from frazil.iceberg.tables.tables import Tables
+from frazil.model.ids import TableName
 
 
 def main() -> None:
@@ -30,12 +30,12 @@ def main() -> None:
         settings = CatalogSettings(**{**order["settings"], "type": CatalogType(order["settings"]["type"])})
         catalog = open_catalog(spark, settings)
         table = TableName.parse(order["table"])
-        lake = IcebergLake(catalog)
-        head = lake.head(table)
+        committer = IcebergCommitter(catalog)
+        head = committer.head(table)
         prepared = plan(Tables(catalog).load(table), order["resolved"], {order["id"]: "rival"})
         say("ready")
         assert sys.stdin.readline().strip() == "go"
-        say(type(lake.commit(table, head, prepared)).__name__)
+        say(type(committer.commit(table, head, prepared)).__name__)
     spark.stop()
 
 

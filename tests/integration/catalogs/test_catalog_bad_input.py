@@ -16,10 +16,10 @@ from servers.processes import free_port
 from servers.seaweedfs import SeaweedFS
 
 from frazil.errors import CatalogRefused, CatalogUnavailable, FrazilError
-from frazil.lake.catalogs import CatalogSettings, CatalogType, open_catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.tables import Tables
-from frazil.model.names import TableName
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType, open_catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.tables.tables import Tables
+from frazil.model.ids import TableName
 from frazil.model.write import DeleteMode, TableOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
@@ -176,6 +176,8 @@ def test_a_missing_bucket_is_named(spark: SparkSession, seaweedfs: SeaweedFS, na
 
 
 def test_a_missing_table_is_named(spark: SparkSession, rest_uri: str, namespace: str) -> None:
-    lake = IcebergLake(open_catalog(spark, CatalogSettings(name="plain", type=CatalogType.REST, uri=rest_uri)))
+    committer = IcebergCommitter(
+        open_catalog(spark, CatalogSettings(name="plain", type=CatalogType.REST, uri=rest_uri))
+    )
     with pytest.raises(FrazilError, match=f"{namespace}.gone"):
-        lake.head(TableName((namespace,), "gone"))
+        committer.head(TableName((namespace,), "gone"))

@@ -16,15 +16,14 @@ from servers.faulty_proxy import Fault
 
 from frazil.clock import SystemClock
 from frazil.errors import ConfigError, TableChanged
-from frazil.lake.capabilities import capabilities
-from frazil.lake.checkpoints import Checkpoints
-from frazil.lake.commits import IcebergLake
-from frazil.lake.tables import LoadedTable, Tables
-from frazil.model.checkpoint import Checkpoint
-from frazil.model.columns import INT, LONG, STRING
+from frazil.iceberg.catalogs.capabilities import capabilities
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.system.checkpoints import Checkpoint, Checkpoints
+from frazil.iceberg.tables.tables import LoadedTable, Tables
 from frazil.model.commit import Accepted, Conflicted, Unknown
-from frazil.model.names import JobId, TableName
+from frazil.model.ids import JobId, TableName
 from frazil.model.position import Hlc
+from frazil.model.schema import INT, LONG, STRING
 from frazil.model.state import TableState
 from frazil.model.write import DeleteMode, TableOptions
 
@@ -95,10 +94,10 @@ def test_a_table_is_renamed_or_the_refusal_says_why(home: Home, people: LoadedTa
 
 
 def test_an_epoch_is_published_and_read_back(home: Home, people: LoadedTable) -> None:
-    lake = IcebergLake(home.catalog)
-    answer = lake.commit(people.name, lake.head(people.name), plan(people, 10, {1: "Ann", 2: "Bob"}))
+    committer = IcebergCommitter(home.catalog)
+    answer = committer.commit(people.name, committer.head(people.name), plan(people, 10, {1: "Ann", 2: "Bob"}))
     assert isinstance(answer, Accepted), answer
-    head = lake.head(people.name)
+    head = committer.head(people.name)
     assert head.snapshot_id == answer.snapshot_id
     assert head.newest(SHOP).resolved == Hlc(10)  # type: ignore[union-attr]
     assert read(home, people.name) == {1: "Ann", 2: "Bob"}
@@ -128,10 +127,10 @@ def test_checkpoints_are_replaced_by_newer_ones(home: Home, namespace: str) -> N
 
 def test_a_stale_head_conflicts_and_changes_nothing(home: Home, people: LoadedTable) -> None:
     """H44, H47"""
-    lake = IcebergLake(home.catalog)
-    stale = lake.head(people.name)
-    assert isinstance(lake.commit(people.name, stale, plan(people, 10, {1: "Ann"})), Accepted)
-    answer = lake.commit(people.name, stale, plan(people, 20, {2: "Bob"}))
+    committer = IcebergCommitter(home.catalog)
+    stale = committer.head(people.name)
+    assert isinstance(committer.commit(people.name, stale, plan(people, 10, {1: "Ann"})), Accepted)
+    answer = committer.commit(people.name, stale, plan(people, 20, {2: "Bob"}))
     assert isinstance(answer, Conflicted), answer
     assert read(home, people.name) == {1: "Ann"}
 
@@ -140,20 +139,22 @@ def test_of_two_racing_commits_exactly_one_wins(home: Home, people: LoadedTable)
     """H12, H45"""
     if not home.arbitrates:
         pytest.skip("the stand-in compares no versions of a table: it proves nothing about races")
-    lake = IcebergLake(home.catalog)
+    committer = IcebergCommitter(home.catalog)
     for round_ in range(3):
-        contenders = [(lake.head(people.name), plan(people, 10 + round_, {10 * round_ + n: f"{n}"})) for n in (0, 1)]
+        contenders = [
+            (committer.head(people.name), plan(people, 10 + round_, {10 * round_ + n: f"{n}"})) for n in (0, 1)
+        ]
         gate = threading.Barrier(2)
 
         def commit(n: int, contenders: list = contenders, gate: threading.Barrier = gate) -> str:  # type: ignore[type-arg]
             gate.wait()
-            return type(lake.commit(people.name, *contenders[n])).__name__
+            return type(committer.commit(people.name, *contenders[n])).__name__
 
         with ThreadPoolExecutor(2) as pool:
             answers = sorted(pool.map(commit, (0, 1)))
         assert answers[0] == "Accepted", answers
         assert answers[1] in ("Conflicted", "Unknown"), answers
-        assert len(lake.head(people.name).ancestry) == round_ + 1
+        assert len(committer.head(people.name).ancestry) == round_ + 1
         assert len(read(home, people.name)) == round_ + 1
 
 
@@ -163,15 +164,15 @@ def test_of_two_racing_processes_exactly_one_wins(home: Home, people: LoadedTabl
         pytest.skip("the stand-in compares no versions of a table: it proves nothing about races")
     if not home.can.several_writers:
         pytest.skip(f"{home.kind} is for one writer process: {by_reason(home)}")
-    lake = IcebergLake(home.catalog)
+    committer = IcebergCommitter(home.catalog)
     for round_ in range(3):
-        head, ours = lake.head(people.name), plan(people, 10 + round_, {2 * round_: "ours"})
+        head, ours = committer.head(people.name), plan(people, 10 + round_, {2 * round_: "ours"})
         rival.prepare(home.catalog.settings, people.name.text, 10 + round_, 2 * round_ + 1)
         rival.go()
-        answers = sorted([type(lake.commit(people.name, head, ours)).__name__, rival.heard()])
+        answers = sorted([type(committer.commit(people.name, head, ours)).__name__, rival.heard()])
         assert answers[0] == "Accepted", answers
         assert answers[1] in ("Conflicted", "Unknown"), answers
-        assert len(lake.head(people.name).ancestry) == round_ + 1
+        assert len(committer.head(people.name).ancestry) == round_ + 1
     assert len(read(home, people.name)) == 3
 
 
@@ -184,27 +185,27 @@ def test_a_commit_whose_answer_is_lost_is_found_by_looking_again(home: Home, peo
     """H6, H43: nothing lost, nothing doubled, and the table stays readable."""
     if home.proxy is None:
         pytest.skip("no HTTP server whose answer could be lost")
-    lake = IcebergLake(home.catalog)
+    committer = IcebergCommitter(home.catalog)
     sent = home.proxy.commits
     home.proxy.fail_next(fault)
-    answer = lake.commit(people.name, lake.head(people.name), plan(people, 10, {1: "Ann"}))
+    answer = committer.commit(people.name, committer.head(people.name), plan(people, 10, {1: "Ann"}))
     assert isinstance(answer, Conflicted if fault is Fault.CONFLICT else Unknown), answer
     assert home.proxy.commits == sent + 1, "nobody but us decides about a second try"
-    head = lake.head(people.name)
+    head = committer.head(people.name)
     assert head.newest(SHOP).resolved == Hlc(10)  # type: ignore[union-attr]
     assert read(home, people.name) == {1: "Ann"}
-    after = lake.commit(people.name, head, plan(people, 20, {2: "Bob"}, lower=10))
+    after = committer.commit(people.name, head, plan(people, 20, {2: "Bob"}, lower=10))
     assert isinstance(after, Accepted), after
     assert read(home, people.name) == {1: "Ann", 2: "Bob"}
 
 
 def test_a_recreated_table_is_not_taken_for_the_old_one(home: Home, people: LoadedTable) -> None:
     """H10"""
-    lake = IcebergLake(home.catalog)
-    head, prepared = lake.head(people.name), plan(people, 10, {1: "Ann"})
+    committer = IcebergCommitter(home.catalog)
+    head, prepared = committer.head(people.name), plan(people, 10, {1: "Ann"})
     Tables(home.catalog).drop(people.name)
     Tables(home.catalog).create(people.name, shape(), EQUALITY)
-    answer = lake.commit(people.name, head, prepared)
+    answer = committer.commit(people.name, head, prepared)
     assert not isinstance(answer, Accepted), answer
-    assert lake.head(people.name).uuid != head.uuid
+    assert committer.head(people.name).uuid != head.uuid
     assert read(home, people.name) == {}

@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from servers.faulty_proxy import Fault, FaultyProxy, faulty_proxy
 from servers.seaweedfs import SeaweedFS
 
-from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.rest import declares_transactions
-from frazil.lake.session import open_session
-from frazil.lake.tables import LoadedTable, Tables
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings, CatalogType, open_catalog
+from frazil.iceberg.catalogs.rest import declares_transactions
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.jvm.session import open_session
+from frazil.iceberg.tables.tables import LoadedTable, Tables
 from frazil.model.commit import Accepted, Conflicted, Unknown
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
 from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode, SortField, TableOptions
 
@@ -69,10 +69,10 @@ def by_type(requirements: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def test_a_commit_asserts_table_branch_schema_spec_and_order(
     wired: Catalog, proxy: FaultyProxy, people: LoadedTable
 ) -> None:
-    lake = IcebergLake(wired)
-    first = lake.commit(people.name, lake.head(people.name), plan(people, 10, {1: "Ann"}))
+    committer = IcebergCommitter(wired)
+    first = committer.commit(people.name, committer.head(people.name), plan(people, 10, {1: "Ann"}))
     assert isinstance(first, Accepted), first
-    second = lake.commit(people.name, lake.head(people.name), plan(people, 20, {2: "Bob"}, lower=10))
+    second = committer.commit(people.name, committer.head(people.name), plan(people, 20, {2: "Bob"}, lower=10))
     assert isinstance(second, Accepted), second
     path, body = proxy.requests[-1]
     assert path.endswith(f"/namespaces/{people.name.namespace[0]}/tables/people")
@@ -91,17 +91,17 @@ def test_a_schema_that_changes_on_the_way_conflicts(
 ) -> None:
     """H55: the branch has not moved, so only the schema's own assertion can refuse, and only on the server."""
     others = open_catalog(wired.spark, CatalogSettings(name="others", type=CatalogType.REST, uri=rest_uri))
-    lake = IcebergLake(wired)
-    head, prepared = lake.head(people.name), plan(people, 10, {1: "Ann"})
+    committer = IcebergCommitter(wired)
+    head, prepared = committer.head(people.name), plan(people, 10, {1: "Ann"})
     proxy.before_next = lambda: Tables(others).evolve(people.name, [column("theirs")])
-    answer = lake.commit(people.name, head, prepared)
+    answer = committer.commit(people.name, head, prepared)
     assert isinstance(answer, Conflicted), answer
     assert "schema" in answer.reason
-    assert lake.head(people.name).ancestry == ()
+    assert committer.head(people.name).ancestry == ()
 
 
 def test_headers_of_the_configuration_are_sent(wired: Catalog, proxy: FaultyProxy, people: LoadedTable) -> None:
-    IcebergLake(wired).head(people.name)
+    IcebergCommitter(wired).head(people.name)
     sent = {name.lower(): value for name, value in proxy.headers.items()}
     assert sent["x-iceberg-access-delegation"] == "vended-credentials"
     assert sent["x-team"] == "shop"
@@ -125,9 +125,9 @@ def test_a_server_that_declares_nothing_is_not_believed_to_have_transactions(
 def test_several_tables_land_in_one_request(
     wired: Catalog, proxy: FaultyProxy, people: LoadedTable, orders: LoadedTable
 ) -> None:
-    lake, sent = IcebergLake(wired), proxy.commits
-    commits = [(t.name, lake.head(t.name), plan(t, 10, {n: "x"})) for n, t in enumerate((people, orders))]
-    answers = lake.commit_many(commits)
+    committer, sent = IcebergCommitter(wired), proxy.commits
+    commits = [(t.name, committer.head(t.name), plan(t, 10, {n: "x"})) for n, t in enumerate((people, orders))]
+    answers = committer.commit_many(commits)
     assert all(isinstance(answer, Accepted) for answer in answers), answers
     assert proxy.commits == sent + 1
     path, body = proxy.requests[-1]
@@ -136,18 +136,20 @@ def test_several_tables_land_in_one_request(
         requirements = by_type(change["requirements"])
         assert set(requirements) >= ALL
         assert requirements["assert-table-uuid"]["uuid"] == table.uuid
-        assert lake.head(table.name).newest(SHOP).resolved == Hlc(10)  # type: ignore[union-attr]
-    ids = [lake.head(t.name).snapshot_id for t in (people, orders)]
+        assert committer.head(table.name).newest(SHOP).resolved == Hlc(10)  # type: ignore[union-attr]
+    ids = [committer.head(t.name).snapshot_id for t in (people, orders)]
     assert ids == [answer.snapshot_id for answer in answers if isinstance(answer, Accepted)]
 
 
 def test_one_stale_table_keeps_all_of_them_back(wired: Catalog, people: LoadedTable, orders: LoadedTable) -> None:
-    lake = IcebergLake(wired)
-    heads = {table.name: lake.head(table.name) for table in (people, orders)}
-    assert isinstance(lake.commit(orders.name, lake.head(orders.name), plan(orders, 5, {5: "early"})), Accepted)
-    answers = lake.commit_many([(t.name, heads[t.name], plan(t, 10, {1: "x"})) for t in (people, orders)])
+    committer = IcebergCommitter(wired)
+    heads = {table.name: committer.head(table.name) for table in (people, orders)}
+    assert isinstance(
+        committer.commit(orders.name, committer.head(orders.name), plan(orders, 5, {5: "early"})), Accepted
+    )
+    answers = committer.commit_many([(t.name, heads[t.name], plan(t, 10, {1: "x"})) for t in (people, orders)])
     assert all(isinstance(answer, Conflicted) for answer in answers), answers
-    assert lake.head(people.name).ancestry == ()
+    assert committer.head(people.name).ancestry == ()
 
 
 @pytest.mark.parametrize("fault", [Fault.DROP, Fault.BROKEN])
@@ -155,10 +157,10 @@ def test_the_lost_answer_to_several_tables_proves_nothing_of_any(
     wired: Catalog, proxy: FaultyProxy, people: LoadedTable, orders: LoadedTable, fault: Fault
 ) -> None:
     """H6"""
-    lake = IcebergLake(wired)
-    commits = [(t.name, lake.head(t.name), plan(t, 10, {1: "x"})) for t in (people, orders)]
+    committer = IcebergCommitter(wired)
+    commits = [(t.name, committer.head(t.name), plan(t, 10, {1: "x"})) for t in (people, orders)]
     proxy.fail_next(fault)
-    answers = lake.commit_many(commits)
+    answers = committer.commit_many(commits)
     assert all(isinstance(answer, Unknown) for answer in answers), answers
     for table in (people, orders):
-        assert lake.head(table.name).newest(SHOP).resolved == Hlc(10)  # type: ignore[union-attr]
+        assert committer.head(table.name).newest(SHOP).resolved == Hlc(10)  # type: ignore[union-attr]

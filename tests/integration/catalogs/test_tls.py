@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 from servers.faulty_proxy import faulty_proxy
 
 from frazil.errors import CatalogUnavailable, ConfigError
-from frazil.lake.catalog_settings import Tls
-from frazil.lake.catalogs import CatalogSettings, CatalogType, open_catalog
-from frazil.lake.rest import declares_transactions
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType, open_catalog
+from frazil.iceberg.catalogs.rest import declares_transactions
+from frazil.iceberg.catalogs.settings import Tls
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 

@@ -19,12 +19,12 @@ from servers.faulty_proxy import FaultyProxy, faulty_proxy
 from servers.seaweedfs import SeaweedFS
 
 from frazil.errors import ConfigError
-from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.session import open_session
-from frazil.lake.tables import Tables
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings, CatalogType, open_catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.jvm.session import open_session
+from frazil.iceberg.tables.tables import Tables
 from frazil.model.commit import Accepted
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
 from frazil.model.write import DeleteMode, TableOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
@@ -92,8 +92,8 @@ def test_both_forms_of_vending_are_understood(
     proxy.vend = lambda: form(keys)
     made = Tables(adding).create(TableName((namespace,), "added"), shape(), EQUALITY)
     assert {name: made.storage[name] for name in _KEYS} == keys
-    lake = IcebergLake(adding)
-    assert isinstance(lake.commit(made.name, lake.head(made.name), plan(made, 10, {1: "Ann"})), Accepted)
+    committer = IcebergCommitter(adding)
+    assert isinstance(committer.commit(made.name, committer.head(made.name), plan(made, 10, {1: "Ann"})), Accepted)
 
 
 def test_every_head_brings_the_newest_credentials(
@@ -103,13 +103,13 @@ def test_every_head_brings_the_newest_credentials(
     numbers = itertools.count(1)
     proxy.vend = lambda: in_config({**keys, "s3.session-token-expires-at-ms": str(next(numbers))})
     made = Tables(adding).create(TableName((namespace,), "rotating"), shape(), EQUALITY)
-    lake = IcebergLake(adding)
+    committer = IcebergCommitter(adding)
     seen = []
     for resolved in (10, 20):
-        head = lake.head(made.name)
-        loaded = lake.loaded(made.name, head)
+        head = committer.head(made.name)
+        loaded = committer.loaded(made.name, head)
         seen.append(int(loaded.storage["s3.session-token-expires-at-ms"]))
-        assert isinstance(lake.commit(made.name, head, plan(loaded, resolved, {resolved: "x"})), Accepted)
+        assert isinstance(committer.commit(made.name, head, plan(loaded, resolved, {resolved: "x"})), Accepted)
     assert seen[0] < seen[1]
 
 

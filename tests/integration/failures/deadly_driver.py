@@ -18,13 +18,13 @@ from dataclasses import replace
 from threading import Event, Lock, Timer
 from typing import Any
 
+from frazil.app.assemble import assemble
 from frazil.clock import SystemClock
 from frazil.config.load import load_config
-from frazil.daemon.assemble import assemble
-from frazil.daemon.supervisor import Supervisor
+from frazil.ingest.loop.supervisor import Supervisor
 from frazil.model.commit import CommitAnswer, CommitPlan
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.names import TableName
 from frazil.model.position import Position
 from frazil.observability.metrics import Metrics
 
@@ -49,15 +49,15 @@ class Countdown:
 
 
 class DeadlyLake:
-    def __init__(self, lake: Any, before: Countdown, after: Countdown) -> None:
-        self._lake, self._before, self._after = lake, before, after
+    def __init__(self, committer: Any, before: Countdown, after: Countdown) -> None:
+        self._committer, self._before, self._after = committer, before, after
 
     def head(self, table: TableName) -> TableHead:
-        return self._lake.head(table)
+        return self._committer.head(table)
 
     def commit(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
         self._before.passed()
-        answer = self._lake.commit(table, head, plan)
+        answer = self._committer.commit(table, head, plan)
         self._after.passed()
         return answer
 
@@ -89,7 +89,7 @@ def main(path: str, chosen: str, when: str) -> None:
     )
     parts = replace(
         assembly.parts,
-        lake=DeadlyLake(assembly.parts.lake, before, after),
+        committer=DeadlyLake(assembly.parts.committer, before, after),
         source=DeadlySource(assembly.parts.source, told),
     )
     Supervisor(parts, lambda run: None, Event()).run(once=True)

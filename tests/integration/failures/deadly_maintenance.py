@@ -22,18 +22,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from frazil.cli.main import cli
-from frazil.lake import publish
-from frazil.lake.commits import IcebergLake
-from frazil.lake.deletions import IcebergDeletionQueue
-from frazil.lake.expiry import SnapshotLake
-from frazil.lake.manifests import ManifestLake
-from frazil.lake.table_files import TableFiles
-from frazil.maintenance.compact_run import Compact
-from frazil.maintenance.manifests import ManifestSettings
-from frazil.model.commit import CommitAnswer, RepairPlan
-from frazil.model.deletions import Deletion, Why
+from frazil.iceberg.commits import transaction as publish
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.commits.expire import SnapshotCommitter
+from frazil.iceberg.system.deletion_queue import IcebergDeletionQueue
+from frazil.iceberg.system.queue_rows import QueuedDeletion, Why
+from frazil.iceberg.tables.manifests import ManifestCommitter
+from frazil.iceberg.tables.storage_files import TableFiles
+from frazil.maintenance.compact.runner import Compact
+from frazil.maintenance.rewrite_manifests import ManifestSettings
+from frazil.model.commit import CommitAnswer, ReplaceFiles
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.names import TableName
 
 FEW_MANIFESTS = 2
 _CHOSEN = sys.argv[2]
@@ -51,7 +51,7 @@ def watch(kind: type, method: str) -> None:
 
     def watched(self: Any, table: TableName, head: TableHead, *more: Any) -> CommitAnswer:
         plan = more[0] if more else None
-        action = plan.summary["frazil.maintenance"] if isinstance(plan, RepairPlan) else method.rpartition("_")[2]
+        action = plan.summary["frazil.maintenance"] if isinstance(plan, ReplaceFiles) else method.rpartition("_")[2]
         _under_way.append(action)
         answer = real(self, table, head, *more)
         _under_way.pop()
@@ -75,7 +75,7 @@ def watch_sending() -> None:
 def watch_queue() -> None:
     real = IcebergDeletionQueue.enqueue
 
-    def enqueue(self: IcebergDeletionQueue, deletions: Sequence[Deletion]) -> None:
+    def enqueue(self: IcebergDeletionQueue, deletions: Sequence[QueuedDeletion]) -> None:
         if deletions and deletions[0].why is Why.UNCOMMITTED:
             passed("sweep-found")
         real(self, deletions)
@@ -101,9 +101,9 @@ def watch_storage() -> None:
 
 
 if __name__ == "__main__":
-    watch(IcebergLake, "repair")
-    watch(ManifestLake, "merge_manifests")
-    watch(SnapshotLake, "expire")
+    watch(IcebergCommitter, "repair")
+    watch(ManifestCommitter, "merge_manifests")
+    watch(SnapshotCommitter, "expire")
     watch_sending()
     watch_queue()
     watch_storage()

@@ -24,27 +24,27 @@ from typing import Any
 import yaml
 from pyspark.sql import SparkSession
 
+from frazil.app.assemble import assemble
+from frazil.app.pipeline import Pipeline
 from frazil.clock import SystemClock
 from frazil.config.load import load_config
-from frazil.daemon.api import Pipeline
-from frazil.daemon.assemble import assemble
-from frazil.daemon.parts import Parts
-from frazil.daemon.places import catalog_settings
-from frazil.daemon.results import RunSummary
-from frazil.daemon.supervisor import Supervisor
 from frazil.demo.changefeed import Changefeed
 from frazil.demo.proof import differences
 from frazil.demo.shop import COLUMNS, KEYS, Shop
-from frazil.lake.cache import cache_home
-from frazil.lake.catalogs import Catalog, open_catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.session import open_session
-from frazil.lake.tables import Tables
+from frazil.iceberg.catalogs.open_catalog import Catalog, open_catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.jvm.session import open_session
+from frazil.iceberg.tables.tables import Tables
+from frazil.ingest.catalog_handles import catalog_settings
+from frazil.ingest.loop.components import Components
+from frazil.ingest.loop.supervisor import Supervisor
+from frazil.model.ids import JobId, TableName, batch_id
 from frazil.model.ledger import LedgerEntry, TableHead
-from frazil.model.names import JobId, TableName, batch_id
 from frazil.model.position import Hlc
+from frazil.model.results import RunSummary
 from frazil.model.write import DeleteMode
 from frazil.observability.metrics import Metrics
+from frazil.paths import cache_home
 
 JOB = JobId("shop")
 NAMESPACE = "shop"
@@ -127,7 +127,9 @@ class Stage:
     def pipeline(self, spark: SparkSession) -> Pipeline:
         return Pipeline(load_config(self.config), spark=spark)
 
-    def drain(self, spark: SparkSession, change: Callable[[Parts], Parts] = lambda parts: parts) -> RunSummary | None:
+    def drain(
+        self, spark: SparkSession, change: Callable[[Components], Components] = lambda parts: parts
+    ) -> RunSummary | None:
         """Publishes all that is resolved. `change` may put something between the parts of the pipeline."""
         clock = SystemClock()
         assembly = assemble(load_config(self.config), clock, Metrics(clock), spark)
@@ -205,7 +207,7 @@ class Stage:
         return Tables(self.opened(spark)).exists(table)
 
     def head(self, spark: SparkSession, table: TableName) -> TableHead:
-        return IcebergLake(self.opened(spark)).head(table)
+        return IcebergCommitter(self.opened(spark)).head(table)
 
     def entries(self, spark: SparkSession, table: TableName) -> list[LedgerEntry]:
         """Own entries on main's ancestry, oldest first."""

@@ -22,10 +22,10 @@ from typing import Any
 
 from pyspark import TaskContext
 
+from frazil.app.assemble import assemble
 from frazil.clock import SystemClock
 from frazil.config.load import load_config
-from frazil.daemon.assemble import assemble
-from frazil.daemon.supervisor import Supervisor
+from frazil.ingest.loop.supervisor import Supervisor
 from frazil.observability.metrics import Metrics
 
 

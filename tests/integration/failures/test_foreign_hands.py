@@ -7,10 +7,10 @@ from click.testing import CliRunner, Result
 from failure_stage import Stage, assert_like_the_oracle, assert_one_chain, assert_whole, expected_epochs
 from pyspark.sql import SparkSession
 
+from frazil.app.pipeline import Pipeline
 from frazil.cli.main import cli
 from frazil.cli.seam import Session
-from frazil.daemon.api import Pipeline
-from frazil.model.names import JobId, TableName
+from frazil.model.ids import JobId, TableName
 
 pytestmark = pytest.mark.spark
 

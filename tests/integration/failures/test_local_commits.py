@@ -17,7 +17,7 @@ from feed_builders import make_old
 from pyspark.sql import SparkSession
 from test_maintenance_kills import MAINTENANCE, Diary, needed, on_disk
 
-from frazil.lake import publish
+from frazil.iceberg.commits import transaction as publish
 from frazil.model.write import DeleteMode
 
 pytestmark = pytest.mark.spark

@@ -17,12 +17,12 @@ from failure_stage import Stage, a_stage
 from feed_builders import make_old
 from pyspark.sql import SparkSession
 
+from frazil.app.pipeline import Pipeline
 from frazil.clock import SystemClock
 from frazil.config.load import load_config
-from frazil.daemon.api import Pipeline
 from frazil.demo.proof import differences
 from frazil.demo.shop import Rows
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
 from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode
 

@@ -21,7 +21,7 @@ import pytest
 from failure_stage import Stage, a_stage, assert_whole
 from pyspark.sql import SparkSession
 
-from frazil.daemon.parts import Parts
+from frazil.ingest.loop.components import Components
 from frazil.model.files import FileClosed
 from frazil.model.write import DeleteMode
 
@@ -51,7 +51,7 @@ class Spoiler:
     def __init__(self) -> None:
         self.kept: dict[Path, bytes] = {}
 
-    def between(self, parts: Parts) -> Parts:
+    def between(self, parts: Components) -> Components:
         def write(*arguments: Any, **named: Any) -> Any:
             messages, reports = parts.executors.write(*arguments, **named)
             for message in messages:

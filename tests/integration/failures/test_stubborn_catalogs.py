@@ -11,12 +11,12 @@ from failure_stage import Stage, assert_whole
 from pyspark.sql import SparkSession
 
 from frazil.clock import SystemClock
-from frazil.daemon.parts import Parts
-from frazil.daemon.supervisor import TROUBLE_MAX_ONCE
 from frazil.errors import OutcomeUnknown
+from frazil.ingest.loop.components import Components
+from frazil.ingest.loop.supervisor import TROUBLE_MAX_ONCE
 from frazil.model.commit import CommitAnswer, CommitPlan, Unknown
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.names import TableName
 
 pytestmark = pytest.mark.spark
 
@@ -32,11 +32,11 @@ class HastyClock(SystemClock):
 
 
 class SilentLake:
-    def __init__(self, lake: Any) -> None:
-        self._lake = lake
+    def __init__(self, committer: Any) -> None:
+        self._committer = committer
 
     def head(self, table: TableName) -> TableHead:
-        return self._lake.head(table)
+        return self._committer.head(table)
 
     def commit(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
         return Unknown("no answer")
@@ -47,7 +47,7 @@ def test_a_run_once_gives_up_on_a_catalog_that_never_confirms(stage: Stage, spar
     stage.trade(1)
     clock, jobs = HastyClock(), 0
 
-    def silence(parts: Parts) -> Parts:
+    def silence(parts: Components) -> Components:
         def write(*arguments: Any, **named: Any) -> Any:
             nonlocal jobs
             jobs += 1
@@ -55,7 +55,7 @@ def test_a_run_once_gives_up_on_a_catalog_that_never_confirms(stage: Stage, spar
             return parts.executors.write(*arguments, **named)
 
         executors = replace(parts.executors, write=write)
-        return replace(parts, lake=SilentLake(parts.lake), clock=clock, executors=executors)
+        return replace(parts, committer=SilentLake(parts.committer), clock=clock, executors=executors)
 
     with pytest.raises(OutcomeUnknown, match="no answer"):
         stage.drain(spark, silence)

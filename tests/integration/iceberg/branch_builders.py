@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from lake_builders import SHOP, plan, shape
+from iceberg_builders import SHOP, plan, shape
 
 from frazil.clock import SystemClock
-from frazil.coordinator.admission import Coordinator
-from frazil.coordinator.resync import Loading, resync_stage
-from frazil.coordinator.resyncer import adopt_resync, begin_resync
-from frazil.lake.branches import BranchLake
-from frazil.lake.catalogs import Catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.tables import Tables
+from frazil.commit.admission import Coordinator
+from frazil.commit.resync_machine import Loading, resync_stage
+from frazil.commit.resync_runner import adopt_resync, begin_resync
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.commits.branches import BranchCommitter
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.tables.tables import Tables
 from frazil.model.commit import Accepted
+from frazil.model.ids import TableName
 from frazil.model.ledger import BranchedHead, Fence, LedgerEntry
-from frazil.model.names import TableName
 from frazil.model.write import DeleteMode, TableOptions
 
 BRANCH = "frazil_shop_resync"
@@ -35,15 +35,15 @@ class Place:
 
     def __init__(self, home: Catalog, name: TableName, format_version: int = 3) -> None:
         self.home, self.name = home, name
-        self.lake = IcebergLake(home)
-        self.branch = BranchLake(self.lake, SHOP)
+        self.committer = IcebergCommitter(home)
+        self.branch = BranchCommitter(self.committer, SHOP)
         options = TableOptions(mode=DeleteMode.EQUALITY, format_version=format_version)
         self.loaded = Tables(home).create(name, shape(), options)
 
     def publish(self, *arguments: Any, **options: Any) -> None:
         """An epoch on main."""
         made = plan(self.loaded, *arguments, **options)
-        assert isinstance(self.lake.commit(self.name, self.lake.head(self.name), made), Accepted)
+        assert isinstance(self.committer.commit(self.name, self.committer.head(self.name), made), Accepted)
 
     def load(self, *arguments: Any, **options: Any) -> LedgerEntry:
         """An epoch on the branch."""
@@ -73,7 +73,7 @@ class Place:
 
     @property
     def refs(self) -> dict[str, int]:
-        refs = self.lake.head(self.name).base.metadata.refs()  # type: ignore[attr-defined]
+        refs = self.committer.head(self.name).base.metadata.refs()  # type: ignore[attr-defined]
         return {name: refs[name].snapshotId() for name in refs}
 
     def read(self, what: str = "") -> dict[int, str]:

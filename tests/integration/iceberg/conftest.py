@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from servers.faulty_proxy import FaultyProxy, faulty_proxy
 
-from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog
-from frazil.lake.session import open_session
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings, CatalogType, open_catalog
+from frazil.iceberg.jvm.session import open_session
 
 
 @pytest.fixture(scope="module")

@@ -14,15 +14,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.clock import SystemClock
-from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog, settle
-from frazil.lake.session import open_session
-from frazil.lake.tables import LoadedTable
-from frazil.model.columns import LONG, STRING, Column, Schema, TableShape, Type
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings, CatalogType, open_catalog, settle
+from frazil.iceberg.jvm.session import open_session
+from frazil.iceberg.tables.tables import LoadedTable
 from frazil.model.commit import CommitPlan
-from frazil.model.files import FileClosed, Kind
+from frazil.model.files import FileClosed, FileKind
+from frazil.model.ids import JobId, batch_id, data_path, epoch_prefix, equality_delete_path
 from frazil.model.ledger import Fence, LedgerEntry
-from frazil.model.names import JobId, batch_id, data_path, epoch_prefix, equality_delete_path
 from frazil.model.position import Hlc
+from frazil.model.schema import LONG, STRING, Column, Schema, SourceSchema, Type
 
 SHOP = JobId("shop")
 FENCE = Fence(1, UUID(int=1))
@@ -50,8 +50,8 @@ def column(name: str, kind: Type = STRING, origin: str = "sql") -> Column:
     return Column(name, kind, str(kind).upper(), origin)
 
 
-def shape(*more: Column, key: tuple[str, ...] = ("id",)) -> TableShape:
-    return TableShape((column("id", LONG), column("name"), *more), key, "sql")
+def shape(*more: Column, key: tuple[str, ...] = ("id",)) -> SourceSchema:
+    return SourceSchema((column("id", LONG), column("name"), *more), key, "sql")
 
 
 def plan(
@@ -71,11 +71,11 @@ def plan(
     rows = rows or {}
     ids = sorted(rows)
     written = [
-        _file(table, position, job, fence, Kind.DATA, {"id": part, "name": [rows[i] for i in part]}, number)
+        _file(table, position, job, fence, FileKind.DATA, {"id": part, "name": [rows[i] for i in part]}, number)
         for number, part in enumerate(ids[n::files] for n in range(files) if ids[n::files])
     ]
     if deletes:
-        written.append(_file(table, position, job, fence, Kind.EQUALITY_DELETE, {"id": list(deletes)}, 0))
+        written.append(_file(table, position, job, fence, FileKind.EQUALITY_DELETE, {"id": list(deletes)}, 0))
     entry = LedgerEntry(
         job=job,
         batch_id=batch_id(job, table.name, position),
@@ -95,10 +95,10 @@ def plan(
 
 
 def _file(
-    table: LoadedTable, position: Hlc, job: JobId, fence: Fence, kind: Kind, values: Mapping[str, list], number: int
+    table: LoadedTable, position: Hlc, job: JobId, fence: Fence, kind: FileKind, values: Mapping[str, list], number: int
 ) -> FileClosed:
     prefix = epoch_prefix(table.data_location, job, position, fence.label)
-    make = data_path if kind is Kind.DATA else equality_delete_path
+    make = data_path if kind is FileKind.DATA else equality_delete_path
     path = make(prefix, 0, uuid4().hex[:8], number)
     local = Path(path.removeprefix("file:"))
     local.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def _file(
         kind=kind,
         records=len(values["id"]),
         size=len(content),
-        equality_ids=tuple(f.id for f in table.schema.select(("id",))) if kind is Kind.EQUALITY_DELETE else (),
+        equality_ids=tuple(f.id for f in table.schema.select(("id",))) if kind is FileKind.EQUALITY_DELETE else (),
         digest=hashlib.sha256(content).hexdigest(),
     )
 

@@ -18,23 +18,25 @@ from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
-from lake_builders import plan, shape
+from iceberg_builders import plan, shape
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from frazil.clock import SystemClock
-from frazil.lake import catalogs, handles, session, system_tables
-from frazil.lake.arbiter import IcebergArbiter
-from frazil.lake.catalogs import Catalog, CatalogSettings, open_catalog
-from frazil.lake.checkpoints import Checkpoints
-from frazil.lake.commits import IcebergLake
-from frazil.lake.jvm import JvmWatch, abandon, stop_session
-from frazil.lake.session import open_session
-from frazil.lake.tables import Tables
-from frazil.model.checkpoint import Checkpoint
-from frazil.model.names import JobId, TableName
+from frazil.iceberg.catalogs import open_catalog as catalogs
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings, open_catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.jvm import method_handles as handles
+from frazil.iceberg.jvm.session import open_session
+from frazil.iceberg.jvm.watchdog import JvmWatch, abandon, stop_session
+from frazil.iceberg.system import system_table as system_tables
+from frazil.iceberg.system.checkpoints import Checkpoint, Checkpoints
+from frazil.iceberg.system.fence_register import IcebergArbiter
+from frazil.iceberg.tables.tables import Tables
+from frazil.model.ids import JobId, TableName
 from frazil.model.state import TableState
 from frazil.model.write import DeleteMode, TableOptions
+from frazil.paths import scratch
 
 NAME = TableName(("a",), "people")
 SHOP = JobId("shop")
@@ -78,9 +80,9 @@ def opened(settings: CatalogSettings) -> tuple[SparkSession, Catalog]:
 
 
 def publish(catalog: Catalog, resolved: int, lower: int | None = None) -> None:
-    lake = IcebergLake(catalog)
+    committer = IcebergCommitter(catalog)
     prepared = plan(Tables(catalog).load(NAME), resolved, {resolved: "x"}, lower=lower)
-    found[f"epoch {resolved}"] = type(lake.commit(NAME, lake.head(NAME), prepared)).__name__
+    found[f"epoch {resolved}"] = type(committer.commit(NAME, committer.head(NAME), prepared)).__name__
 
 
 def busy_and_answering(spark: SparkSession) -> None:
@@ -92,16 +94,16 @@ def busy_and_answering(spark: SparkSession) -> None:
 
 
 def killed(spark: SparkSession, catalog: Catalog) -> None:
-    lake, told = IcebergLake(catalog), SimpleQueue[str]()
+    committer, told = IcebergCommitter(catalog), SimpleQueue[str]()
     watch = JvmWatch(spark, told.put, ping_every=0.2)
-    head, prepared = lake.head(NAME), plan(Tables(catalog).load(NAME), 15, {15: "never"}, lower=10)
+    head, prepared = committer.head(NAME), plan(Tables(catalog).load(NAME), 15, {15: "never"}, lower=10)
     os.kill(jvm_process(spark), signal.SIGKILL)
     found["told of the kill"] = told.get(timeout=SECONDS)
     found["asked of the kill"] = watch.lost
-    found["commit to a dead JVM"] = outcome(lambda: lake.commit(NAME, head, prepared))
+    found["commit to a dead JVM"] = outcome(lambda: committer.commit(NAME, head, prepared))
     found["questions to a dead JVM"] = {name: outcome(ask) for name, ask in questions(catalog).items()}
     found["checkpoint to a dead JVM"] = Checkpoints(catalog, SystemClock()).record(SHOP, [ROW])
-    directory = Path(session._local_directory())
+    directory = scratch("local")
     found["left on disk"] = [any(directory.iterdir())]
     abandon(spark)
     found["left on disk"].append(any(directory.iterdir()))
@@ -112,14 +114,14 @@ def killed(spark: SparkSession, catalog: Catalog) -> None:
 
 def hung(spark: SparkSession, catalog: Catalog) -> None:
     """A commit and a question are under way in the JVM when it stops."""
-    lake, told = IcebergLake(catalog), SimpleQueue[str]()
-    head, prepared = lake.head(NAME), plan(Tables(catalog).load(NAME), 25, {25: "maybe"}, lower=20)
+    committer, told = IcebergCommitter(catalog), SimpleQueue[str]()
+    head, prepared = committer.head(NAME), plan(Tables(catalog).load(NAME), 25, {25: "maybe"}, lower=20)
     pid = jvm_process(spark)
     JvmWatch(spark, told.put, ping_every=0.2, patience=2.0)
     os.kill(pid, signal.SIGSTOP)
     with ThreadPoolExecutor(3) as pool:
-        commit = pool.submit(lambda: outcome(lambda: lake.commit(NAME, head, prepared)))
-        asked = pool.submit(lambda: outcome(lambda: lake.head(NAME)))
+        commit = pool.submit(lambda: outcome(lambda: committer.commit(NAME, head, prepared)))
+        asked = pool.submit(lambda: outcome(lambda: committer.head(NAME)))
         job = pool.submit(lambda: outcome(lambda: spark.range(10).count()))
         SystemClock().wait(0.5)
         found["blocked"] = [not commit.done(), not asked.done(), not job.done()]
@@ -145,7 +147,7 @@ def not_ours(spark: SparkSession) -> None:
 def questions(catalog: Catalog) -> dict[str, Callable[[], object]]:
     spark = catalog.spark
     return {
-        "head": lambda: IcebergLake(catalog).head(NAME),
+        "head": lambda: IcebergCommitter(catalog).head(NAME),
         "exists": lambda: Tables(catalog).exists(NAME),
         "load": lambda: Tables(catalog).load(NAME),
         "fence": lambda: IcebergArbiter(catalog, SystemClock()).newest(SHOP),

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 from branch_builders import BRANCH, CLOCK, Place, me
-from lake_builders import SHOP
+from iceberg_builders import SHOP
 from pyspark.sql import SparkSession
 from servers.faulty_proxy import Fault, FaultyProxy
 
-from frazil.coordinator.recovery import restated
-from frazil.coordinator.resync import Adopted, Loading, clear_plan
-from frazil.coordinator.resyncer import abandon_resync
-from frazil.lake.branches import BranchLake
-from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.session import open_session
+from frazil.commit.recovery import restated
+from frazil.commit.resync_machine import Adopted, Loading, clear_plan
+from frazil.commit.resync_runner import abandon_resync
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings, CatalogType, open_catalog
+from frazil.iceberg.commits.branches import BranchCommitter
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.jvm.session import open_session
 from frazil.model.commit import Accepted, Conflicted
+from frazil.model.ids import TableName
 from frazil.model.ledger import BranchedHead, TableHead
-from frazil.model.names import TableName
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 
@@ -97,7 +97,7 @@ def test_whoever_comes_between_look_and_commit_is_not_overwritten(
         place.begin()
         place.load(30, {2: "Bo"})
     heads = place.heads
-    rival = BranchLake(IcebergLake(direct), SHOP)
+    rival = BranchCommitter(IcebergCommitter(direct), SHOP)
 
     def overtake() -> None:
         table = direct.java.loadTable(direct.identifier(place.name))

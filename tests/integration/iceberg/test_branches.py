@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 from branch_builders import BRANCH, CLOCK, Place, me
-from lake_builders import SHOP, catalog_of, column, plan, shape
+from iceberg_builders import SHOP, catalog_of, column, plan, shape
 from pyiceberg.catalog.sql import SqlCatalog
 
 from frazil import errors
-from frazil.coordinator.frontier import At, Fresh, read_frontier
-from frazil.coordinator.recovery import restated
-from frazil.coordinator.resync import Adopted, Behind, Loading, NotUnderWay, clear_plan
-from frazil.coordinator.resyncer import abandon_resync, adopt_resync
-from frazil.lake.catalogs import Catalog, CatalogType
-from frazil.lake.commits import IcebergLake
-from frazil.lake.history import as_of, published
-from frazil.lake.tables import Tables
+from frazil.commit.frontier_check import At, Fresh, read_frontier
+from frazil.commit.recovery import restated
+from frazil.commit.resync_machine import Adopted, Behind, Loading, NotUnderWay, clear_plan
+from frazil.commit.resync_runner import abandon_resync, adopt_resync
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogType
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.tables.tables import Tables
 from frazil.model.commit import CommitAnswer, Conflicted, Refused
-from frazil.model.epoch import Frontier
-from frazil.model.names import TableName
+from frazil.model.frontier import Frontier
+from frazil.model.ids import TableName
+from frazil.model.ledger import as_of, published
 from frazil.model.position import Hlc
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
@@ -45,23 +45,23 @@ BEFORE = {1: "Ann", 2: "Bert", 9: "foreign"}
 
 
 def test_nothing_of_main_changes_until_it_is_adopted(place: Place) -> None:
-    main, refs = place.lake.head(place.name), place.refs
-    files = {file.path for file in place.lake.live(place.name, main).files}
+    main, refs = place.committer.head(place.name), place.refs
+    files = {file.path for file in place.committer.live(place.name, main).files}
     assert place.begin() == Loading(None, None)
-    assert place.lake.head(place.name) == main, "snapshots and properties"
+    assert place.committer.head(place.name) == main, "snapshots and properties"
     assert {name: id_ for name, id_ in place.refs.items() if name != BRANCH} == refs
     assert (place.read(), place.on_branch()) == (BEFORE, {})
     first = place.load(30, {2: "Bo", 4: "Di"})
     last = place.load(40, {4: "Dee", 5: "Eve"}, [4], lower=30)
     assert (first.resolved, last.resolved) == (Hlc(30), Hlc(40))
-    assert place.lake.head(place.name) == main
+    assert place.committer.head(place.name) == main
     assert {name: id_ for name, id_ in place.refs.items() if name != BRANCH} == refs
     assert (place.read(), place.on_branch()) == (BEFORE, {2: "Bo", 4: "Dee", 5: "Eve"})
-    assert {file.path for file in place.lake.live(place.name, main).files} == files
+    assert {file.path for file in place.committer.live(place.name, main).files} == files
 
 
 def test_after_the_adoption_everybody_reads_exactly_what_was_loaded(place: Place) -> None:
-    old = place.lake.head(place.name)
+    old = place.committer.head(place.name)
     place.begin()
     place.load(30, {2: "Bo"})
     loaded = place.load(40, {4: "Di"}, lower=30)
@@ -73,7 +73,7 @@ def test_after_the_adoption_everybody_reads_exactly_what_was_loaded(place: Place
         rows = catalog.load_table(place.name.text).scan().to_arrow().to_pylist()
         assert {row["id"]: row["name"] for row in rows} == {2: "Bo", 4: "Di"}
     assert place.read(f" VERSION AS OF {old.snapshot_id}") == BEFORE, "time travel"
-    main = place.lake.head(place.name)
+    main = place.committer.head(place.name)
     reading = read_frontier(main, SHOP)
     assert isinstance(reading, At)
     assert (reading.entry.resolved, reading.entry.fence) == (Hlc(40), me(2).fence)
@@ -89,7 +89,7 @@ def test_the_totals_of_the_summaries_stay_true(place: Place) -> None:
     place.begin()
     place.load(30, {2: "Bo", 4: "Di"}, files=2)
     place.adopt()
-    summary = place.lake.head(place.name).ancestry[0].summary
+    summary = place.committer.head(place.name).ancestry[0].summary
     assert {key: summary.get(f"total-{key}") for key in ("records", "data-files", "delete-files")} == {
         "records": "2",
         "data-files": "2",
@@ -102,7 +102,7 @@ def test_the_history_tells_what_main_showed(place: Place) -> None:
     place.load(30, {2: "Bo"})
     place.load(40, {4: "Di"}, lower=30)
     place.adopt()
-    main = place.lake.head(place.name)
+    main = place.committer.head(place.name)
     told = published(main, SHOP)
     assert [(epoch.entry.resolved, epoch.entry.operation) for epoch in told] == [
         (Hlc(40), "adopt"),
@@ -117,11 +117,11 @@ def test_the_history_tells_what_main_showed(place: Place) -> None:
 def test_an_empty_table_can_be_loaded_on_a_branch(home: Catalog, namespace: str) -> None:
     place = Place(home, TableName((f"{namespace}_empty",), "people"))
     place.begin()
-    assert place.lake.head(place.name).snapshot_id is None
+    assert place.committer.head(place.name).snapshot_id is None
     assert place.heads.branch is not None
     assert read_frontier(place.heads.branch, SHOP) == Fresh(me().fence)
     place.load(30, {1: "Ann"})
-    assert place.lake.head(place.name).snapshot_id is None
+    assert place.committer.head(place.name).snapshot_id is None
     place.adopt()
     assert place.read() == {1: "Ann"}
     assert place.refs.keys() == {"main", "frazil_shop"}
@@ -143,9 +143,9 @@ def test_the_files_of_a_head_are_those_of_its_branch(place: Place) -> None:
     assert heads.branch is not None
     assert sorted(len(file.deletes) for file in place.branch.live(place.name, heads.branch).files) == [0, 1, 1]
     place.adopt()
-    main = place.lake.head(place.name)
-    anew = IcebergLake(place.home).live(place.name, main)
-    assert {file.path: file.deletes for file in place.lake.live(place.name, main).files} == {
+    main = place.committer.head(place.name)
+    anew = IcebergCommitter(place.home).live(place.name, main)
+    assert {file.path: file.deletes for file in place.committer.live(place.name, main).files} == {
         file.path: file.deletes for file in anew.files
     }
 
@@ -167,7 +167,7 @@ def test_an_expiry_of_everything_old_leaves_the_branch_whole(place: Place) -> No
     assert place.adopt() == Adopted(loaded)
     place.java.expireSnapshots().expireOlderThan(2**62).retainLast(1).cleanExpiredFiles(True).commit()
     assert place.read() == {4: "Di", 5: "Eve"}
-    reading = read_frontier(place.lake.head(place.name), SHOP)
+    reading = read_frontier(place.committer.head(place.name), SHOP)
     assert isinstance(reading, At)
     assert reading.entry.resolved == Hlc(50)
     again = adopt_resync(place.name, place.branch, me(), CLOCK, loaded)
@@ -175,7 +175,7 @@ def test_an_expiry_of_everything_old_leaves_the_branch_whole(place: Place) -> No
 
 
 def test_main_may_be_written_to_rolled_back_and_compacted_meanwhile(place: Place) -> None:
-    first = place.lake.head(place.name).ancestry[-1].snapshot_id
+    first = place.committer.head(place.name).ancestry[-1].snapshot_id
     place.begin()
     place.insert(8)
     place.load(30, {2: "Bo"})
@@ -184,7 +184,7 @@ def test_main_may_be_written_to_rolled_back_and_compacted_meanwhile(place: Place
     loaded = place.load(40, {4: "Di"}, lower=30)
     assert place.adopt() == Adopted(loaded)
     assert place.read() == {2: "Bo", 4: "Di"}
-    assert isinstance(read_frontier(place.lake.head(place.name), SHOP), At), "the rollback is healed"
+    assert isinstance(read_frontier(place.committer.head(place.name), SHOP), At), "the rollback is healed"
 
 
 def test_a_table_that_was_published_further_meanwhile_does_not_go_back(place: Place) -> None:
@@ -200,7 +200,7 @@ def test_a_table_that_was_published_further_meanwhile_does_not_go_back(place: Pl
 
 def test_a_beginning_lands_on_the_main_that_was_read_or_not_at_all(place: Place) -> None:
     """H44"""
-    stale = place.lake.head(place.name)
+    stale = place.committer.head(place.name)
     place.insert(8)
     answer = place.branch.begin(place.name, stale, clear_plan(me()))
     assert isinstance(answer, Conflicted), answer
@@ -209,7 +209,7 @@ def test_a_beginning_lands_on_the_main_that_was_read_or_not_at_all(place: Place)
 
 def test_a_beginning_that_comes_late_does_not_begin_what_has_ended(place: Place) -> None:
     """Another coordinator has done all of it meanwhile: the branch is as absent as it was, main is not the same."""
-    stale = place.lake.head(place.name)
+    stale = place.committer.head(place.name)
     place.begin(me(2))
     place.load(30, {2: "Bo"}, fence=me(2).fence)
     place.adopt(me(2))
@@ -256,7 +256,7 @@ def test_an_epoch_lands_on_the_branch_that_was_read(place: Place) -> None:
 
 
 def test_a_load_that_is_given_up_leaves_main_as_it_was(place: Place) -> None:
-    main = place.lake.head(place.name)
+    main = place.committer.head(place.name)
     place.begin()
     place.load(30, {2: "Bo"})
     stale = place.branch.head(place.name)
@@ -265,7 +265,7 @@ def test_a_load_that_is_given_up_leaves_main_as_it_was(place: Place) -> None:
     assert BRANCH in place.refs
     abandon_resync(place.name, place.branch, me(), CLOCK)
     assert BRANCH not in place.refs
-    assert place.lake.head(place.name) == main
+    assert place.committer.head(place.name) == main
     assert place.read() == BEFORE
     assert place.stage == NotUnderWay()
 
@@ -300,7 +300,7 @@ def test_a_head_serves_only_the_branch_it_was_read_from(place: Place) -> None:
     heads, made = place.heads, plan(place.loaded, 30, {2: "Bo"})
     assert heads.branch is not None
     with pytest.raises(TypeError):
-        place.lake.commit(place.name, heads.branch, made)
+        place.committer.commit(place.name, heads.branch, made)
     with pytest.raises(TypeError):
         place.branch.commit(place.name, heads.main, made)
     with pytest.raises(TypeError):
@@ -310,7 +310,7 @@ def test_a_head_serves_only_the_branch_it_was_read_from(place: Place) -> None:
 
 
 def test_a_branch_of_somebody_else_is_left_alone(place: Place) -> None:
-    place.java.manageSnapshots().createBranch(BRANCH, place.lake.head(place.name).snapshot_id).commit()
+    place.java.manageSnapshots().createBranch(BRANCH, place.committer.head(place.name).snapshot_id).commit()
     refs = place.refs
     assert place.stage == NotUnderWay()
     with pytest.raises(errors.TableChanged, match="did not make"):

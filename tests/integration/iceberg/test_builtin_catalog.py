@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 import quick_java
-from lake_builders import SHOP, plan, shape
+from iceberg_builders import SHOP, plan, shape
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 from frazil.errors import CatalogRefused
-from frazil.lake.catalogs import Catalog, CatalogSettings, open_catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.tables import Tables
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings, open_catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.tables.tables import Tables
 from frazil.model.commit import Accepted
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
 from frazil.model.write import DeleteMode, TableOptions
 
 pytestmark = pytest.mark.spark
@@ -30,18 +30,18 @@ COMMITTER = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
 sys.path.insert(0, {here!r})
-from lake_builders import plan
-from frazil.lake.catalogs import CatalogSettings, open_catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.session import open_session
-from frazil.lake.tables import Tables
+from iceberg_builders import plan
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, open_catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.jvm.session import open_session
+from frazil.iceberg.tables.tables import Tables
 from frazil.model.commit import Accepted
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
 
 settings = CatalogSettings(warehouse={warehouse!r})
 spark = open_session("other-process", [settings], master="local[1]", jvm_memory="512m")
 catalog = open_catalog(spark, settings)
-lake, name = IcebergLake(catalog), TableName.parse({table!r})
+lake, name = IcebergCommitter(catalog), TableName.parse({table!r})
 table = Tables(catalog).load(name)
 landed = 0
 print("ready", flush=True)
@@ -59,8 +59,8 @@ def test_pyiceberg_opens_the_same_tables(catalog: Catalog, warehouse: Path, name
     table = Tables(catalog).create(
         TableName((namespace,), "people"), shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
     )
-    lake = IcebergLake(catalog)
-    answer = lake.commit(table.name, lake.head(table.name), plan(table, 10, {1: "Ann", 2: "Bob"}))
+    committer = IcebergCommitter(catalog)
+    answer = committer.commit(table.name, committer.head(table.name), plan(table, 10, {1: "Ann", 2: "Bob"}))
     assert isinstance(answer, Accepted)
     other = SqlCatalog("frazil", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=str(warehouse))
     found = other.load_table((namespace, "people"))
@@ -77,7 +77,7 @@ def test_two_processes_commit_to_one_table_and_no_row_is_lost(
         TableName((namespace,), "shared"), shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
     )
     script = COMMITTER.format(here=str(HERE), warehouse=str(warehouse), table=table.name.text)
-    lake, landed = IcebergLake(catalog), 0
+    committer, landed = IcebergCommitter(catalog), 0
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
@@ -89,11 +89,11 @@ def test_two_processes_commit_to_one_table_and_no_row_is_lost(
         for attempt in range(40):
             if landed == 5:
                 break
-            answer = lake.commit(table.name, lake.head(table.name), plan(table, attempt, {attempt: "ours"}))
+            answer = committer.commit(table.name, committer.head(table.name), plan(table, attempt, {attempt: "ours"}))
             landed += isinstance(answer, Accepted)
         theirs = other.stdout.readline().split()
     assert (landed, theirs) == (5, ["landed", "5"])
-    assert len(lake.head(table.name).ancestry) == 10
+    assert len(committer.head(table.name).ancestry) == 10
     rows = catalog.spark.sql(f"SELECT name, count(*) AS n FROM frazil.{table.name.sql} GROUP BY name").collect()
     assert {row.name: row.n for row in rows} == {"ours": 5, "theirs": 5}
 
@@ -110,18 +110,18 @@ def test_the_bundled_java_runs_a_session_and_commits(tmp_path: Path) -> None:
 import sys
 from concurrent.futures import ThreadPoolExecutor
 sys.path.insert(0, {str(HERE)!r})
-from lake_builders import plan, shape
-from frazil.lake.catalogs import CatalogSettings, open_catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.session import open_session
-from frazil.lake.tables import Tables
-from frazil.model.names import TableName
+from iceberg_builders import plan, shape
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, open_catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.jvm.session import open_session
+from frazil.iceberg.tables.tables import Tables
+from frazil.model.ids import TableName
 from frazil.model.write import DeleteMode, TableOptions
 
 settings = CatalogSettings(warehouse={str(tmp_path / "wh")!r})
 spark = open_session("bundled", [settings], master="local[1]", jvm_memory="512m")
 catalog = open_catalog(spark, settings)
-lake, name = IcebergLake(catalog), TableName(("a",), "people")
+lake, name = IcebergCommitter(catalog), TableName(("a",), "people")
 table = Tables(catalog).create(name, shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
 answer = lake.commit(name, lake.head(name), plan(table, 10, {{n: "x" for n in range(25)}}, files=25))
 print(spark._jvm.java.lang.System.getProperty("java.version").split(".")[0], type(answer).__name__,

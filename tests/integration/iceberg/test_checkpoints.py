@@ -7,15 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from lake_builders import NOON, MeddledClock
+from iceberg_builders import NOON, MeddledClock
 from pyiceberg.catalog.sql import SqlCatalog
 from servers.faulty_proxy import Fault, FaultyProxy
 
-from frazil.lake.catalogs import Catalog
-from frazil.lake.checkpoints import Checkpoints
-from frazil.lake.tables import Tables
-from frazil.model.checkpoint import Checkpoint
-from frazil.model.names import JobId, TableName
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.system.checkpoints import Checkpoint, Checkpoints
+from frazil.iceberg.tables.tables import Tables
+from frazil.model.ids import JobId, TableName
 from frazil.model.position import ClusterTime, Hlc
 from frazil.model.state import TableState
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from lake_builders import MeddledClock
+from iceberg_builders import MeddledClock
 
 from frazil.errors import StorageUnavailable
-from frazil.lake.catalogs import Catalog
-from frazil.lake.consistent import ConsistentEpochs
-from frazil.model.names import JobId, TableName
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.system.consistent_epochs import ConsistentEpochs
+from frazil.model.ids import JobId, TableName
 from frazil.model.position import Hlc
 
 pytestmark = pytest.mark.spark

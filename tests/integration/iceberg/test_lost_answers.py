@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from lake_builders import SHOP, column, plan, shape
+from iceberg_builders import SHOP, column, plan, shape
 from pyspark.sql import SparkSession
 from servers.faulty_proxy import Fault, FaultyProxy
 
 from frazil.errors import CatalogRefused, CatalogUnavailable
-from frazil.lake.catalogs import Catalog, CatalogSettings, CatalogType, open_catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.tables import LoadedTable, Tables
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings, CatalogType, open_catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.tables.tables import LoadedTable, Tables
 from frazil.model.commit import Accepted, Conflicted, Refused, Unknown
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
 from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode, TableOptions
 
@@ -33,14 +33,14 @@ def test_a_commit_that_landed_is_found_on_the_head(
     behind_proxy: Catalog, proxy: FaultyProxy, people: LoadedTable, fault: Fault, answer_type: type
 ) -> None:
     """H6, H43: the answer is lost or says conflict; the head shows our entry, whole, and nothing was sent twice."""
-    lake = IcebergLake(behind_proxy)
+    committer = IcebergCommitter(behind_proxy)
     prepared = plan(people, 10, {1: "Ann"})
     sent = proxy.commits
     proxy.fail_next(fault)
-    answer = lake.commit(people.name, lake.head(people.name), prepared)
+    answer = committer.commit(people.name, committer.head(people.name), prepared)
     assert isinstance(answer, answer_type), answer
     assert proxy.commits == sent + 1, "exactly one commit was sent"
-    head = lake.head(people.name)
+    head = committer.head(people.name)
     assert head.newest(SHOP) == head.mirror(SHOP)
     assert head.newest(SHOP).batch_id == prepared.entry.batch_id  # type: ignore[union-attr]
     refs = head.base.metadata.refs()  # type: ignore[attr-defined]
@@ -53,11 +53,11 @@ def test_a_foreign_commit_after_a_lost_answer_stays_on_main(
     behind_proxy: Catalog, proxy: FaultyProxy, people: LoadedTable
 ) -> None:
     """H43: nothing of ours re-applies a commit by itself, so a foreign one on top is not rolled off."""
-    lake = IcebergLake(behind_proxy)
+    committer = IcebergCommitter(behind_proxy)
     proxy.fail_next(Fault.CONFLICT)
-    lake.commit(people.name, lake.head(people.name), plan(people, 10, {1: "Ann"}))
+    committer.commit(people.name, committer.head(people.name), plan(people, 10, {1: "Ann"}))
     behind_proxy.spark.sql(f"INSERT INTO {behind_proxy.settings.name}.{people.name.sql} VALUES (2, 'foreign')")
-    answer = lake.commit(people.name, lake.head(people.name), plan(people, 20, {3: "Cy"}, lower=10))
+    answer = committer.commit(people.name, committer.head(people.name), plan(people, 20, {3: "Cy"}, lower=10))
     assert isinstance(answer, Accepted)
     ids = {
         row.id
@@ -69,12 +69,12 @@ def test_a_foreign_commit_after_a_lost_answer_stays_on_main(
 def test_a_forbidden_commit_is_refused_with_a_hint(
     behind_proxy: Catalog, proxy: FaultyProxy, people: LoadedTable
 ) -> None:
-    lake = IcebergLake(behind_proxy)
+    committer = IcebergCommitter(behind_proxy)
     proxy.fail_next(Fault.REFUSE)
-    answer = lake.commit(people.name, lake.head(people.name), plan(people, 10, {1: "Ann"}))
+    answer = committer.commit(people.name, committer.head(people.name), plan(people, 10, {1: "Ann"}))
     assert isinstance(answer, Refused)
     assert "grant" in answer.hint
-    assert lake.head(people.name).newest(SHOP) is None
+    assert committer.head(people.name).newest(SHOP) is None
 
 
 @pytest.mark.parametrize("fault", [Fault.DROP, Fault.BROKEN, Fault.CONFLICT])
@@ -114,10 +114,12 @@ def test_a_catalog_that_does_not_answer_is_named_without_its_credential(spark: S
 def test_the_order_of_entries_survives_a_lost_answer(
     behind_proxy: Catalog, proxy: FaultyProxy, people: LoadedTable
 ) -> None:
-    lake = IcebergLake(behind_proxy)
+    committer = IcebergCommitter(behind_proxy)
     for number, fault in enumerate([None, Fault.DROP, None], start=1):
         if fault is not None:
             proxy.fail_next(fault)
-        lake.commit(people.name, lake.head(people.name), plan(people, number, {number: "x"}, lower=number - 1))
-    entries = lake.head(people.name).entries(SHOP)
+        committer.commit(
+            people.name, committer.head(people.name), plan(people, number, {number: "x"}, lower=number - 1)
+        )
+    entries = committer.head(people.name).entries(SHOP)
     assert [entry.resolved for entry in entries] == [Hlc(3), Hlc(2), Hlc(1)]

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from lake_builders import FENCE, SHOP
+from iceberg_builders import FENCE, SHOP
 from pyspark.sql import SparkSession
 
+from frazil.data.bind import Binding
+from frazil.data.parquet_writer import RollingWriter
 from frazil.errors import BadInput
-from frazil.lake.commits import IcebergLake
-from frazil.lake.schemas import target_columns
-from frazil.lake.settling import settle
-from frazil.lake.tables import LoadedTable, Tables
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.tables.column_match import settle
+from frazil.iceberg.tables.new_schema import target_columns
+from frazil.iceberg.tables.tables import LoadedTable, Tables
 from frazil.model.arrow import value_type
-from frazil.model.columns import (
+from frazil.model.commit import Accepted, CommitPlan
+from frazil.model.files import FileClosed, FileKind
+from frazil.model.ids import TableName, batch_id
+from frazil.model.ledger import LedgerEntry
+from frazil.model.position import Hlc
+from frazil.model.schema import (
     INT,
     LONG,
     STRING,
@@ -25,21 +32,15 @@ from frazil.model.columns import (
     Column,
     Decimal,
     Field,
+    KnownTable,
     ListOf,
     MapOf,
+    SourceSchema,
     StructOf,
-    TableShape,
     Type,
+    remembered,
 )
-from frazil.model.commit import Accepted, CommitPlan
-from frazil.model.files import FileClosed, Kind
-from frazil.model.ledger import LedgerEntry
-from frazil.model.names import TableName, batch_id
-from frazil.model.position import Hlc
-from frazil.model.remembered import KnownTable, remembered
 from frazil.model.write import DeleteMode, ParquetSettings, SchemaConflict, TableOptions
-from frazil.workers.binding import Binding
-from frazil.workers.parquet import RollingWriter
 
 pytestmark = pytest.mark.spark
 ID = Column("id", LONG, "INT8", "sql", required=True, identity="7.1")
@@ -59,7 +60,7 @@ class Mirror:
 
     spark: SparkSession
     tables: Tables
-    lake: IcebergLake
+    committer: IcebergCommitter
     name: TableName
     options: TableOptions = field(default_factory=lambda: TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
     epoch: int = 0
@@ -67,7 +68,7 @@ class Mirror:
 
     def becomes(self, *columns: Column) -> LoadedTable:
         """The source has these columns from now on."""
-        shape = TableShape((ID, *columns), ("id",), "sql")
+        shape = SourceSchema((ID, *columns), ("id",), "sql")
         if self.tables.exists(self.name):
             loaded = self.tables.load(self.name)
             known = KnownTable(loaded.schema, remembered(loaded.properties))
@@ -90,7 +91,7 @@ class Mirror:
         position = Hlc(self.epoch)
         closed = FileClosed(
             table=self.name, epoch=position, batch_id=batch_id(SHOP, self.name, position), worker=0,
-            schema_id=loaded.schema.schema_id, spec_id=loaded.spec.spec_id, path=path, kind=Kind.DATA,
+            schema_id=loaded.schema.schema_id, spec_id=loaded.spec.spec_id, path=path, kind=FileKind.DATA,
             records=file.records, size=file.size, metrics=file.metrics, digest=file.digest,
         )  # fmt: skip
         entry = LedgerEntry(
@@ -98,7 +99,9 @@ class Mirror:
             resolved=position, notes="", fence=FENCE, incarnation="c", config_hash="c", operation="append",
             data_files=1, delete_files=0, rows=1, deletes=0,
         )  # fmt: skip
-        answer = self.lake.commit(self.name, self.lake.head(self.name), CommitPlan(entry=entry, files=(closed,)))
+        answer = self.committer.commit(
+            self.name, self.committer.head(self.name), CommitPlan(entry=entry, files=(closed,))
+        )
         assert isinstance(answer, Accepted), answer
 
     def rows(self, where: str = "true") -> list[dict[str, Any]]:
@@ -110,8 +113,8 @@ class Mirror:
 
 
 @pytest.fixture
-def mirror(spark: SparkSession, tables: Tables, lake: IcebergLake, namespace: str) -> Mirror:
-    return Mirror(spark, tables, lake, TableName((namespace,), "t"))
+def mirror(spark: SparkSession, tables: Tables, committer: IcebergCommitter, namespace: str) -> Mirror:
+    return Mirror(spark, tables, committer, TableName((namespace,), "t"))
 
 
 def test_added_and_widened_columns_read_back_from_old_and_new_files(mirror: Mirror) -> None:
@@ -135,6 +138,15 @@ def test_a_renamed_column_keeps_its_values(mirror: Mirror) -> None:
     assert [f.id for f in before.schema] == [f.id for f in after.schema]
     assert mirror.rows("c = 'old'")[0]["id"] == 1, "bounds are by id, too"
     assert mirror.becomes(column("c", number=2), column("other", number=3)).schema == after.schema
+
+
+def test_a_table_that_was_never_published_to_takes_the_shape_as_it_is(mirror: Mirror) -> None:
+    """A run that was killed before its first epoch leaves columns of types that no row has."""
+    options = replace(mirror.options, on_conflict=SchemaConflict.NEW_COLUMN)
+    for kind in (INT, STRING, INT):
+        shape = SourceSchema((ID, column("drift", kind)), ("id",), "sql")
+        loaded = mirror.tables.ensure(mirror.name, shape, options)
+        assert [(f.name, f.type) for f in loaded.schema] == [("id", LONG), ("drift", kind)]
 
 
 def test_what_is_remembered_survives_in_the_table_alone(mirror: Mirror) -> None:

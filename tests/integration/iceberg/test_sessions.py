@@ -12,8 +12,8 @@ import quick_java
 from pyspark.sql import SparkSession
 
 from frazil.errors import ConfigError
-from frazil.lake.catalogs import CatalogSettings, CatalogType
-from frazil.lake.session import open_session, session_conf
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType
+from frazil.iceberg.jvm.session import open_session, session_conf
 
 SECRET = "hunter2-of-the-catalog"
 pytestmark = pytest.mark.spark
@@ -65,8 +65,8 @@ def test_separate_executors_read_iceberg_and_no_secret_stands_on_a_command_line(
     """Every user of a machine can read the command lines of all processes, those of executors too."""
     script = f"""
 from pathlib import Path
-from frazil.lake.catalogs import CatalogSettings, CatalogType
-from frazil.lake.session import open_session
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType
+from frazil.iceberg.jvm.session import open_session
 secretive = CatalogSettings(
     name="secretive", type=CatalogType.REST, uri="http://127.0.0.1:9", properties={{"credential": "me:{SECRET}"}}
 )
@@ -108,7 +108,7 @@ def test_a_python_worker_begins_with_our_modules_and_without_archives_on_its_pat
     def look(_: Iterator[int]) -> list[object]:
         return [
             [entry for entry in sys.path if "pyspark.zip" in entry or entry.endswith(".jar")],
-            "frazil.workers.task" in sys.modules,
+            "frazil.ingest.write.write_task" in sys.modules,
         ]
 
     assert spark.sparkContext.parallelize([0], 1).mapPartitions(look).collect() == [[], True]

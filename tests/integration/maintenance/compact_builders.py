@@ -18,26 +18,26 @@ from convert_builders import JOB, ME, Ground, Quiet
 from pyiceberg.catalog.sql import SqlCatalog
 
 from frazil.clock import SystemClock
-from frazil.coordinator.publish import Outcome, Published, make_intent
-from frazil.coordinator.publisher import publish
-from frazil.lake.catalogs import Catalog
-from frazil.lake.commits import IcebergLake
-from frazil.maintenance.compact import CompactPlan, CompactSettings
-from frazil.maintenance.compact_run import Compact, Compacted
-from frazil.model.commit import CommitAnswer, RepairPlan
-from frazil.model.compaction import Carried, Concatenated, Moved, Reprojected, Rewrite
-from frazil.model.epoch import Frontier
+from frazil.commit.machine import Outcome, Published, make_epoch_commit
+from frazil.commit.publisher import publish
+from frazil.data.deletes.deleted_rows import DeletedRows
+from frazil.data.keys.index_cache import IndexCache
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.ingest.locate.locator import TableLocator
+from frazil.ingest.locate.searched_table import SearchedTable
+from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
+from frazil.maintenance.compact.planner import CompactPlan, CompactSettings
+from frazil.maintenance.compact.runner import Compact, Compacted
+from frazil.maintenance.compact.sort.in_memory import SortLimits
+from frazil.maintenance.compact.tasks import SparkRewriting
+from frazil.model.commit import CommitAnswer, ReplaceFiles
+from frazil.model.compaction import Carried, Moved, Reprojected, Rewrite, RewriteResult
+from frazil.model.frontier import Frontier
+from frazil.model.ids import TableName, batch_id, epoch_prefix
 from frazil.model.ledger import TableHead
-from frazil.model.names import TableName, batch_id, epoch_prefix
 from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings
-from frazil.workers.lookup.cache import IndexCache
-from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.lookup.locate import TableLocator
-from frazil.workers.lookup.tables import SearchedTable
-from frazil.workers.rewriting import SparkRewriting
-from frazil.workers.sort_rewriting import SortLimits
-from frazil.workers.writer import Place, TableEpochWriter
 
 EAGER = CompactSettings(min_input_files=2, delete_ratio=0.1, tiered=False)
 Act = Callable[[], object]
@@ -60,7 +60,7 @@ class Yard(Ground):
         prefix = epoch_prefix(loaded.data_location, JOB, epoch, ME.fence.label)
         target = EpochTarget(epoch, batch_id(JOB, self.name, epoch), prefix)
         task = loaded.task(("id",), DeleteMode.VECTORS, (target,))
-        writer = TableEpochWriter(task, target, Place(shard=0, attempt="1", parquet=ParquetSettings()))
+        writer = TableEpochWriter(task, target, TaskOutput(shard=0, attempt="1", parquet=ParquetSettings()))
         gone = list(deletes)
         if upserts:
             writer.upserts(self._batch([(n, text, part_of(text)) for n, text in upserts.items()]))
@@ -75,30 +75,32 @@ class Yard(Ground):
             delete_spec=loaded.delete_spec,
             storage=loaded.storage,
         )
-        locator = TableLocator(searched, self.lake, self._cache, DeletedRows(), SystemClock())
-        intent = make_intent(ME, self.name, loaded.uuid, self._upper, Frontier(epoch), writer.close(), vectors=True)
-        outcome = publish(intent, self.lake, self.clock, Quiet(), locator)
+        locator = TableLocator(searched, self.committer, self._cache, DeletedRows(), SystemClock())
+        epoch_commit = make_epoch_commit(
+            ME, self.name, loaded.uuid, self._upper, Frontier(epoch), writer.close(), vectors=True
+        )
+        outcome = publish(epoch_commit, self.committer, self.clock, Quiet(), locator)
         assert isinstance(outcome, Published), outcome
         self._upper = epoch
         self.rows = {n: text for n, text in self.rows.items() if n not in gone} | dict(upserts)
         return outcome
 
     def compaction(self, settings: CompactSettings = EAGER) -> CompactPlan | None:
-        head = self.lake.head(self.name)
-        action = Compact(self.lake, SparkRewriting(self.spark, self.clock, self.limits), self.clock)
-        return action.plan(self.name, head, self.lake.live(self.name, head), settings)
+        head = self.committer.head(self.name)
+        action = Compact(self.committer, SparkRewriting(self.spark, self.clock, self.limits), self.clock)
+        return action.plan(self.name, head, self.committer.live(self.name, head), settings)
 
     def compact(
         self,
         between: Act | None = None,
         settings: CompactSettings = EAGER,
         *,
-        lake: IcebergLake | None = None,
+        committer: IcebergCommitter | None = None,
     ) -> Compacted:
         plan = self.compaction(settings)
         assert plan is not None, "nothing to compact"
         self.rewriting = Between(SparkRewriting(self.spark, self.clock, self.limits), [between] if between else [])
-        return Compact(lake or self.lake, self.rewriting, self.clock).perform(plan)
+        return Compact(committer or self.committer, self.rewriting, self.clock).perform(plan)
 
     def check(self) -> None:
         """Everybody sees the rows of the model; what a lookup is told is what the manifests have (H22, H23)."""
@@ -106,7 +108,7 @@ class Yard(Ground):
         assert self.seen_by_spark() == expected
         if not self.equality:
             assert self.seen_by_pyiceberg() == expected
-        known = self.lake.live(self.name, self.lake.head(self.name))
+        known = self.committer.live(self.name, self.committer.head(self.name))
         assert {file.path: set(file.deletes) for file in known.files} == {
             file.path: set(file.deletes) for file in self.live.files
         }
@@ -136,7 +138,7 @@ class Between:
     rewrites: list[Rewrite] = field(default_factory=list)
     reprojections: list[Reprojected] = field(default_factory=list)
 
-    def concatenate(self, rewrite: Rewrite) -> tuple[Concatenated, ...]:
+    def concatenate(self, rewrite: Rewrite) -> tuple[RewriteResult, ...]:
         results = self.inner.concatenate(rewrite)
         self.rewrites.append(rewrite)
         if self.acts:
@@ -149,7 +151,7 @@ class Between:
         return found
 
 
-class InTheWay(IcebergLake):
+class InTheWay(IcebergCommitter):
     """A lake in which something happens right before a repair is sent, or which loses its answers."""
 
     def __init__(self, catalog: Catalog, acts: list[Act], answers: list[CommitAnswer] | None = None) -> None:
@@ -157,7 +159,7 @@ class InTheWay(IcebergLake):
         self._acts, self._answers = acts, answers or []
         self.given: list[CommitAnswer] = []
 
-    def repair(self, table: TableName, head: TableHead, plan: RepairPlan) -> CommitAnswer:
+    def repair(self, table: TableName, head: TableHead, plan: ReplaceFiles) -> CommitAnswer:
         if self._acts:
             self._acts.pop(0)()
         answer = super().repair(table, head, plan)

@@ -10,9 +10,9 @@ from doctor_builders import Make, Ward
 from pyspark.sql import SparkSession
 from retention_builders import Stage
 
-from frazil.lake.catalogs import Catalog, CatalogSettings, open_catalog
-from frazil.lake.session import open_session
-from frazil.model.names import TableName
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings, open_catalog
+from frazil.iceberg.jvm.session import open_session
+from frazil.model.ids import TableName
 
 
 @pytest.fixture

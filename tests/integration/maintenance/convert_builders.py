@@ -20,31 +20,30 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from frazil.clock import SystemClock
-from frazil.coordinator.admission import Coordinator
-from frazil.coordinator.frontier import At, read_frontier
-from frazil.coordinator.publish import Intent, Outcome, Published, make_intent
-from frazil.coordinator.publisher import publish
-from frazil.lake.catalogs import Catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.live import LiveReader
-from frazil.lake.tables import Tables
-from frazil.maintenance.convert import ConvertPlan, ConvertSettings
-from frazil.maintenance.convert_run import Convert, Converted
+from frazil.commit.admission import Coordinator
+from frazil.commit.frontier_check import At, read_frontier
+from frazil.commit.machine import EpochCommit, Outcome, Published, make_epoch_commit
+from frazil.commit.publisher import publish
+from frazil.data.parquet_writer import RollingWriter
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.tables.file_index import LiveReader
+from frazil.iceberg.tables.tables import Tables
+from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
+from frazil.maintenance.convert.planner import ConvertPlan, ConvertSettings
+from frazil.maintenance.convert.runner import Convert, Converted
+from frazil.maintenance.convert.tasks import SparkConverting
 from frazil.model.arrow import value_type
-from frazil.model.columns import INT, LONG, STRING, Column, Field, TableShape
-from frazil.model.commit import Accepted, CommitAnswer, RepairPlan
+from frazil.model.commit import Accepted, CommitAnswer, ReplaceFiles
 from frazil.model.conversion import Marked, Search
-from frazil.model.epoch import Frontier
-from frazil.model.files import FileClosed, Kind
+from frazil.model.files import FileClosed, FileKind, LiveFile, LiveFiles
+from frazil.model.frontier import Frontier
+from frazil.model.ids import JobId, TableName, batch_id, epoch_prefix
 from frazil.model.ledger import Fence
-from frazil.model.live import LiveFile, LiveFiles
-from frazil.model.names import JobId, TableName, batch_id, epoch_prefix
-from frazil.model.partitions import parse_partition
+from frazil.model.partition import parse_partition
 from frazil.model.position import Hlc
+from frazil.model.schema import INT, LONG, STRING, Column, Field, SourceSchema
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableOptions, TableTask
-from frazil.workers.converting import SparkConverting
-from frazil.workers.parquet import RollingWriter
-from frazil.workers.writer import Place, TableEpochWriter
 
 JOB = JobId("shop")
 ME = Coordinator(job=JOB, fence=Fence(1, Uuid(int=1)), incarnation="cluster-1", config_hash="c0ffee")
@@ -67,7 +66,7 @@ class Ground:
         properties: Mapping[str, str] | None = None,
     ) -> None:
         self.catalog, self.name, self.spark = catalog, name, catalog.spark
-        self.lake, self.tables, self.clock = IcebergLake(catalog), Tables(catalog), SystemClock()
+        self.committer, self.tables, self.clock = IcebergCommitter(catalog), Tables(catalog), SystemClock()
         self.columns = dict(columns or COLUMNS)
         made = [Column(c, t, str(t), "sql", required=c == "id") for c, t in self.columns.items()]
         options = TableOptions(
@@ -76,7 +75,7 @@ class Ground:
             partition=tuple(map(parse_partition, partition)),
             properties={"write.delete.mode": "merge-on-read", **(properties or {})},
         )
-        self.tables.ensure(name, TableShape(tuple(made), ("id",), "sql"), options)
+        self.tables.ensure(name, SourceSchema(tuple(made), ("id",), "sql"), options)
         self._numbers = itertools.count(1)
         self._lower: Hlc | None = None
 
@@ -93,14 +92,14 @@ class Ground:
         prefix = epoch_prefix(loaded.data_location, JOB, epoch, ME.fence.label)
         target = EpochTarget(epoch, batch_id(JOB, self.name, epoch), prefix)
         task: TableTask = loaded.task(("id",), DeleteMode.EQUALITY, (target,))
-        place = Place(shard=0, attempt=str(next(self._numbers)), parquet=ParquetSettings())
+        place = TaskOutput(shard=0, attempt=str(next(self._numbers)), parquet=ParquetSettings())
         writer = TableEpochWriter(task, target, place)
         if upserts:
             writer.upserts(self._batch([(n, text, sum(text.encode()) % 3) for n, text in upserts.items()]))
         if gone := list(deletes):
             writer.deletes(pa.record_batch({"id": pa.array(gone, pa.int64())}))
-        intent = make_intent(ME, self.name, loaded.uuid, self._lower, Frontier(epoch), writer.close())
-        outcome = publish(intent, self.lake, self.clock, Quiet())
+        epoch_commit = make_epoch_commit(ME, self.name, loaded.uuid, self._lower, Frontier(epoch), writer.close())
+        outcome = publish(epoch_commit, self.committer, self.clock, Quiet())
         assert isinstance(outcome, Published), outcome
         self._lower = epoch
         return outcome
@@ -122,12 +121,14 @@ class Ground:
         loaded = self.tables.load(self.name)
         ids = tuple(field.id for field in loaded.schema.select(tuple(columns)))
         spec = loaded.delete_spec.spec_id if part is None else spec_id
-        return self._add(columns, keys, kind=Kind.EQUALITY_DELETE, equality_ids=ids, spec_id=spec, partition=part or ())
+        return self._add(
+            columns, keys, kind=FileKind.EQUALITY_DELETE, equality_ids=ids, spec_id=spec, partition=part or ()
+        )
 
     def add_file(self, columns: Sequence[str], rows: Sequence[Row], part: tuple[Any, ...]) -> str:
         """Somebody's data file with these columns alone, in a partition of today's spec."""
         return self._add(
-            columns, rows, kind=Kind.DATA, spec_id=self.tables.load(self.name).spec.spec_id, partition=part
+            columns, rows, kind=FileKind.DATA, spec_id=self.tables.load(self.name).spec.spec_id, partition=part
         )
 
     def _add(self, columns: Sequence[str], rows: Sequence[Row], **facts: Any) -> str:
@@ -151,15 +152,17 @@ class Ground:
             metrics=closed.metrics,
             **facts,
         )
-        answer = self.lake.repair(self.name, self.lake.head(self.name), RepairPlan(files=(message,), summary={}))
+        answer = self.committer.repair(
+            self.name, self.committer.head(self.name), ReplaceFiles(files=(message,), summary={})
+        )
         assert isinstance(answer, Accepted), answer
         return path
 
     # conversion
 
     def plan(self, settings: ConvertSettings | None = None) -> ConvertPlan | None:
-        head = self.lake.head(self.name)
-        return self._convert().plan(self.name, head, self.lake.live(self.name, head), settings)
+        head = self.committer.head(self.name)
+        return self._convert().plan(self.name, head, self.committer.live(self.name, head), settings)
 
     def convert(
         self, between: Callable[[], object] | None = None, settings: ConvertSettings | None = None
@@ -167,10 +170,10 @@ class Ground:
         plan = self.plan(settings)
         assert plan is not None, "nothing to convert"
         self.searching = Between(SparkConverting(self.spark, self.clock), [between] if between else [])
-        return Convert(self.lake, self.searching, self.clock).perform(plan, settings)
+        return Convert(self.committer, self.searching, self.clock).perform(plan, settings)
 
     def _convert(self) -> Convert:
-        return Convert(self.lake, SparkConverting(self.spark, self.clock), self.clock)
+        return Convert(self.committer, SparkConverting(self.spark, self.clock), self.clock)
 
     # readers
 
@@ -198,15 +201,15 @@ class Ground:
     @property
     def live(self) -> LiveFiles:
         """As the manifests have it."""
-        return LiveReader(self.catalog).live(self.name, self.lake.head(self.name), ())
+        return LiveReader(self.catalog).live(self.name, self.committer.head(self.name), ())
 
     @property
     def equality(self) -> set[str]:
-        return {delete.path for delete in self.live.deletes if delete.kind is Kind.EQUALITY_DELETE}
+        return {delete.path for delete in self.live.deletes if delete.kind is FileKind.EQUALITY_DELETE}
 
     @property
     def frontier(self) -> Hlc:
-        match read_frontier(self.lake.head(self.name), JOB):
+        match read_frontier(self.committer.head(self.name), JOB):
             case At(entry):
                 assert isinstance(entry.resolved, Hlc)
                 return entry.resolved
@@ -255,9 +258,9 @@ class Between:
 
 
 class Quiet:
-    def answered(self, intent: Intent, answer: CommitAnswer, seconds: float) -> None: ...
+    def answered(self, epoch_commit: EpochCommit, answer: CommitAnswer, seconds: float) -> None: ...
 
-    def finished(self, intent: Intent, outcome: Outcome) -> None: ...
+    def finished(self, epoch_commit: EpochCommit, outcome: Outcome) -> None: ...
 
 
 def _spark_type(field: Field) -> str:

@@ -19,27 +19,26 @@ from compact_builders import Yard
 from convert_builders import JOB
 from pyroaring import BitMap64
 
+from frazil.app.pipeline import Pipeline
 from frazil.config.load import load_config
-from frazil.daemon.api import Pipeline
-from frazil.daemon.results import Diagnosis
-from frazil.lake.catalogs import Catalog
-from frazil.lake.examining import ExaminedLake
-from frazil.maintenance.convert_run import Convert
-from frazil.maintenance.doctor_repairs import Instruments, Repairs
-from frazil.model.commit import Accepted, RepairPlan
-from frazil.model.compaction import Carried, Concatenated, Moved, Reprojected, Rewrite
+from frazil.data.deletes.positions import write_positions
+from frazil.data.deletes.vectors import write_puffin
+from frazil.doctor.diagnosis import Diagnosis
+from frazil.doctor.examination import ExaminedTable, Finding, Folder, Placed, Registered, Surplus, Trouble
+from frazil.doctor.registered import ExaminedTables
+from frazil.doctor.repairs import Repairs, Tools
+from frazil.doctor.tasks import SparkExamining
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.maintenance.compact.tasks import SparkRewriting
+from frazil.maintenance.convert.runner import Convert
+from frazil.maintenance.convert.tasks import SparkConverting
+from frazil.model.commit import Accepted, ReplaceFiles
+from frazil.model.compaction import Carried, Moved, Reprojected, Rewrite, RewriteResult
 from frazil.model.conversion import Search
-from frazil.model.examination import ExaminedTable, Finding, Folder, Placed, Registered, Surplus, Trouble
-from frazil.model.files import FileClosed, Kind
-from frazil.model.live import LiveFile
-from frazil.model.names import TableName
+from frazil.model.files import FileClosed, FileKind, LiveFile
+from frazil.model.ids import TableName
 from frazil.model.position import Hlc
 from frazil.model.write import ParquetSettings
-from frazil.workers.converting import SparkConverting
-from frazil.workers.examining import SparkExamining
-from frazil.workers.lookup.positions import write_positions
-from frazil.workers.lookup.vectors import write_puffin
-from frazil.workers.rewriting import SparkRewriting
 
 _numbers = itertools.count(1)
 Act = Callable[[], object]
@@ -86,12 +85,12 @@ class Ward(Yard):
         """Repairs during which others get a chance: after Spark's part, before the commit."""
         between = Between(SparkExamining(self.spark, self.clock), SparkRewriting(self.spark, self.clock), list(acts))
         self.between = between
-        tools = Instruments(
-            lake=self.lake,
-            reads=ExaminedLake(self.catalog),
+        tools = Tools(
+            committer=self.committer,
+            reads=ExaminedTables(self.catalog),
             examining=between,
             rewriting=between,
-            convert=Convert(self.lake, SparkConverting(self.spark, self.clock), self.clock),
+            convert=Convert(self.committer, SparkConverting(self.spark, self.clock), self.clock),
             clock=self.clock,
             parquet=ParquetSettings(),
         )
@@ -99,11 +98,11 @@ class Ward(Yard):
 
     @property
     def registered(self) -> Registered:
-        return ExaminedLake(self.catalog).registered(self.name, self.lake.head(self.name))
+        return ExaminedTables(self.catalog).registered(self.name, self.committer.head(self.name))
 
     @property
     def snapshots(self) -> int:
-        return len(self.lake.head(self.name).ancestry)
+        return len(self.committer.head(self.name).ancestry)
 
     # damage
 
@@ -149,10 +148,12 @@ class Ward(Yard):
             schema_id=self.tables.load(self.name).schema.schema_id,
             spec_id=like.spec_id,
             partition=like.partition,
-            kind=Kind.POSITION_DELETE,
+            kind=FileKind.POSITION_DELETE,
             **facts,
         )
-        answer = self.lake.repair(self.name, self.lake.head(self.name), RepairPlan(files=(message,), summary={}))
+        answer = self.committer.repair(
+            self.name, self.committer.head(self.name), ReplaceFiles(files=(message,), summary={})
+        )
         assert isinstance(answer, Accepted), answer
 
 
@@ -183,7 +184,7 @@ class Between:
         self._then("place")
         return placed
 
-    def concatenate(self, rewrite: Rewrite) -> tuple[Concatenated, ...]:
+    def concatenate(self, rewrite: Rewrite) -> tuple[RewriteResult, ...]:
         made = self.rewriting.concatenate(rewrite)
         self._then("concatenate")
         return made

@@ -20,28 +20,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from frazil.clock import SystemClock
-from frazil.lake.catalogs import Catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.deletions import IcebergDeletionQueue
-from frazil.lake.expiry import SnapshotLake
-from frazil.lake.table_files import TableFiles
-from frazil.lake.table_storage import is_local
-from frazil.lake.tables import Tables
-from frazil.maintenance.deletion_queue import Cleaned, DeletionWorker, QueueSettings
-from frazil.maintenance.expire import Expire, ExpireSettings
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.commits.expire import SnapshotCommitter
+from frazil.iceberg.system.deletion_queue import IcebergDeletionQueue
+from frazil.iceberg.tables.storage import is_local
+from frazil.iceberg.tables.storage_files import TableFiles
+from frazil.iceberg.tables.tables import Tables
+from frazil.maintenance.expire.planner import Expire, ExpireSettings
 from frazil.maintenance.orphans import Sweep
-from frazil.model.columns import LONG, STRING, Column, TableShape
+from frazil.maintenance.queue import Cleaned, DeletionWorker, QueueSettings
 from frazil.model.commit import Accepted, CommitPlan
-from frazil.model.files import FileClosed, Kind
+from frazil.model.files import FileClosed, FileKind
+from frazil.model.ids import JobId, TableName, batch_id, data_path, epoch_prefix
 from frazil.model.ledger import Fence, LedgerEntry
-from frazil.model.names import JobId, TableName, batch_id, data_path, epoch_prefix
 from frazil.model.position import Hlc
+from frazil.model.schema import LONG, STRING, Column, SourceSchema
 from frazil.model.write import DeleteMode, TableOptions
-from frazil.workers.storage import open_output
+from frazil.storage.files.open_file import open_output
 
 SHOP = JobId("shop")
 FENCE = Fence(3, UUID(int=3))
-SHAPE = TableShape((Column("id", LONG, "INT8", "sql"), Column("name", STRING, "STRING", "sql")), ("id",), "sql")
+SHAPE = SourceSchema((Column("id", LONG, "INT8", "sql"), Column("name", STRING, "STRING", "sql")), ("id",), "sql")
 DAY = timedelta(days=1)
 GRACE = timedelta(hours=1)
 Rows = dict[int, str]
@@ -66,11 +66,11 @@ class Stage:
         self.catalog = catalog
         self.name = name
         self.clock = Clock()
-        self.lake = IcebergLake(catalog)
+        self.committer = IcebergCommitter(catalog)
         self.table = Tables(catalog).create(
             name, SHAPE, TableOptions(mode=DeleteMode.VECTORS, format_version=format_version)
         )
-        self.snapshots = SnapshotLake(catalog)
+        self.snapshots = SnapshotCommitter(catalog)
         self.queue = IcebergDeletionQueue(catalog, self.clock, batch_files=batch_files)
         self.files = TableFiles(catalog, self.queue.name)
         self.rows: Rows = {}
@@ -101,7 +101,7 @@ class Stage:
             rows=len(rows),
             deletes=0,
         )
-        answer = self.lake.commit(self.name, self.lake.head(self.name), CommitPlan(entry=entry, files=files))
+        answer = self.committer.commit(self.name, self.committer.head(self.name), CommitPlan(entry=entry, files=files))
         assert isinstance(answer, Accepted), answer
         self._resolved[job] = resolved
         self.rows |= rows
@@ -127,7 +127,7 @@ class Stage:
             schema_id=self.table.schema.schema_id,
             spec_id=0,
             path=path,
-            kind=Kind.DATA,
+            kind=FileKind.DATA,
             records=len(rows),
             size=len(data),
             digest=hashlib.sha256(data).hexdigest(),
@@ -165,7 +165,7 @@ class Stage:
 
     @property
     def head_id(self) -> int:
-        found = self.lake.head(self.name).snapshot_id
+        found = self.committer.head(self.name).snapshot_id
         assert found is not None
         return found
 
@@ -207,16 +207,16 @@ class Stage:
     def queued(self) -> set[str]:
         return {row.path.removeprefix("file:") for batch in self.queue.batches() for row in batch.rows}
 
-    def expire(self, lake: Any = None, queue: Any = None, **settings: Any) -> Any:
+    def expire(self, committer: Any = None, queue: Any = None, **settings: Any) -> Any:
         wanted = ExpireSettings(**{"max_age": DAY, "max_snapshots": 1000, **settings})
-        return Expire(lake or self.snapshots, queue or self.queue, wanted, self.clock).perform(self.name)
+        return Expire(committer or self.snapshots, queue or self.queue, wanted, self.clock).perform(self.name)
 
-    def sweep(self, lake: Any = None, queue: Any = None, older_than: timedelta = DAY) -> Any:
-        return Sweep(lake or self.files, queue or self.queue, older_than, self.clock).perform(self.name)
+    def sweep(self, committer: Any = None, queue: Any = None, older_than: timedelta = DAY) -> Any:
+        return Sweep(committer or self.files, queue or self.queue, older_than, self.clock).perform(self.name)
 
-    def clean(self, lake: Any = None, queue: Any = None, max_retries: int = 20) -> Cleaned:
+    def clean(self, committer: Any = None, queue: Any = None, max_retries: int = 20) -> Cleaned:
         settings = QueueSettings(grace=GRACE, max_retries=max_retries)
-        return DeletionWorker(queue or self.queue, lake or self.files, settings, self.clock).perform()
+        return DeletionWorker(queue or self.queue, committer or self.files, settings, self.clock).perform()
 
 
 class Crashing:

@@ -13,10 +13,10 @@ import pytest
 from compact_builders import EAGER, InTheWay, Yard, check_lineage, evolve
 from convert_builders import JOB
 
-from frazil.lake.catalogs import Catalog
-from frazil.maintenance.compact import CompactSettings
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.maintenance.compact.planner import CompactSettings
 from frazil.model.commit import Conflicted, Unknown
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
 
 pytestmark = pytest.mark.spark
 LAYOUTS = [(2, ()), (3, ()), (2, ("part",)), (3, ("bucket(2, id)", "part"))]
@@ -47,7 +47,7 @@ def by_place(yard: Yard) -> Counter[tuple[int, tuple[object, ...]]]:
 def test_many_files_become_one_of_each_partition(make: MakeYard, version: int, partition: tuple[str, ...]) -> None:
     """And the pipeline goes on: the ledger is as it was, and keys are found in the new files."""
     yard = upserted(make(version, partition))
-    head = yard.lake.head(yard.name)
+    head = yard.committer.head(yard.name)
     frontier, tag, files = yard.frontier, head.tags[JOB.tag], len(yard.live.files)
     base = head.ancestry[0].sequence_number
     done = yard.compact()
@@ -55,7 +55,7 @@ def test_many_files_become_one_of_each_partition(make: MakeYard, version: int, p
     assert set(by_place(yard).values()) == {1}
     assert yard.live.deletes == ()
     assert {file.sequence_number for file in yard.live.files} == {base}
-    head = yard.lake.head(yard.name)
+    head = yard.committer.head(yard.name)
     assert (yard.frontier, head.tags[JOB.tag]) == (frontier, tag)
     assert head.ancestry[0].summary["operation"] == "replace", "readers of changes pass over it"
     assert head.ancestry[0].summary["frazil.maintenance"] == "compact"
@@ -102,23 +102,23 @@ def test_several_epochs_meanwhile_and_one_right_before_the_commit(
         yard.epoch({1: "1@a"}, [8, 9])
         yard.epoch({1: "1@b", 10: "10@b"}, [11])
 
-    lake = InTheWay(catalog, [lambda: yard.epoch({12: "12@c"}, [13])])
-    done = yard.compact(epochs, lake=lake)
+    committer = InTheWay(catalog, [lambda: yard.epoch({12: "12@c"}, [13])])
+    done = yard.compact(epochs, committer=committer)
     yard.check()
-    assert isinstance(lake.given[0], Conflicted)
+    assert isinstance(committer.given[0], Conflicted)
     assert len(yard.rewriting.reprojections) == 2
     assert done.reprojected_rows > yard.rewriting.reprojections[0].rows
-    assert done.snapshot_ids == (yard.lake.head(yard.name).snapshot_id,)
+    assert done.snapshot_ids == (yard.committer.head(yard.name).snapshot_id,)
 
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_commit_without_an_answer_is_found_and_not_made_twice(catalog: Catalog, make: MakeYard, version: int) -> None:
     yard = upserted(make(version))
-    lake = InTheWay(catalog, [], [Unknown("the line went dead")])
-    done = yard.compact(lake=lake)
+    committer = InTheWay(catalog, [], [Unknown("the line went dead")])
+    done = yard.compact(committer=committer)
     yard.check()
-    assert len(lake.given) == 1
-    assert done.snapshot_ids == (yard.lake.head(yard.name).snapshot_id,)
+    assert len(committer.given) == 1
+    assert done.snapshot_ids == (yard.committer.head(yard.name).snapshot_id,)
 
 
 @pytest.mark.parametrize(("version", "partition"), [(2, ()), (2, ("part",)), (3, ())], ids=str)
@@ -213,7 +213,7 @@ def test_rows_that_a_rollback_brings_back_are_not_lost(make: MakeYard, version: 
     yard = make(version)
     yard.epoch({n: f"{n}@0" for n in range(20)})
     yard.epoch({n: f"{n}@1" for n in range(20, 40)})
-    snapshot, rows = yard.lake.head(yard.name).snapshot_id, dict(yard.rows)
+    snapshot, rows = yard.committer.head(yard.name).snapshot_id, dict(yard.rows)
     yard.run("DELETE FROM {table} WHERE id IN (1, 2, 25)")
 
     def rollback() -> None:

@@ -17,18 +17,18 @@ from compact_builders import EAGER, InTheWay, Yard, check_lineage, evolve
 from retention_builders import Clock
 
 from frazil.errors import BadInput
-from frazil.lake.catalogs import Catalog
-from frazil.lake.deletions import IcebergDeletionQueue
-from frazil.lake.table_files import TableFiles
-from frazil.maintenance.compact import CompactSettings
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.system.deletion_queue import IcebergDeletionQueue
+from frazil.iceberg.tables.storage_files import TableFiles
+from frazil.maintenance.compact.planner import CompactSettings
+from frazil.maintenance.compact.sort.in_memory import SortLimits
 from frazil.maintenance.orphans import Sweep
-from frazil.model.columns import BINARY, BOOLEAN, DOUBLE, LONG, TIME, UUID, Primitive
 from frazil.model.commit import Conflicted
-from frazil.model.live import LiveFile
-from frazil.model.names import TableName
-from frazil.model.ordering import run_of
+from frazil.model.files import LiveFile
+from frazil.model.ids import TableName
+from frazil.model.schema import BINARY, BOOLEAN, DOUBLE, LONG, TIME, UUID, Primitive
+from frazil.model.sort import run_of
 from frazil.model.write import parse_sort
-from frazil.workers.sort_rewriting import SortLimits
 
 pytestmark = pytest.mark.spark
 LAYOUTS = [(2, ()), (3, ("bucket(2, id)", "part"))]
@@ -160,20 +160,20 @@ def test_several_epochs_meanwhile_and_one_right_before_the_commit(
     catalog: Catalog, make: MakeYard, version: int, here: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """H16: the head that the commit is made on is the one whose deletes were followed."""
-    monkeypatch.setattr("frazil.workers.rewriting.FOLLOWED_HERE", 1 << 20 if here else 0)
+    monkeypatch.setattr("frazil.maintenance.compact.tasks.FOLLOWED_HERE", 1 << 20 if here else 0)
     yard = upserted(make(version))
 
     def epochs() -> None:
         yard.epoch({1: "1@a"}, [8, 9])
         yard.epoch({1: "1@b", 10: "10@b"}, [11])
 
-    lake = InTheWay(catalog, [lambda: yard.epoch({12: "12@c"}, [13])])
-    done = yard.compact(epochs, NARROW, lake=lake)
+    committer = InTheWay(catalog, [lambda: yard.epoch({12: "12@c"}, [13])])
+    done = yard.compact(epochs, NARROW, committer=committer)
     yard.check()
-    assert isinstance(lake.given[0], Conflicted)
+    assert isinstance(committer.given[0], Conflicted)
     assert len(yard.rewriting.reprojections) == 2
     assert done.reprojected_rows > yard.rewriting.reprojections[0].rows
-    assert done.snapshot_ids == (yard.lake.head(yard.name).snapshot_id,)
+    assert done.snapshot_ids == (yard.committer.head(yard.name).snapshot_id,)
 
 
 @pytest.mark.parametrize(("version", "partition"), LAYOUTS, ids=str)
@@ -204,7 +204,7 @@ def test_a_rollback_and_a_rewrite_of_others_drop_the_group(make: MakeYard, versi
     assert len(done.dropped) == 1
     yard.epoch({n: f"{n}@n" for n in range(20)})
     yard.epoch({n: f"{n}@m" for n in range(20, 40)})
-    snapshot, rows = yard.lake.head(yard.name).snapshot_id, dict(yard.rows)
+    snapshot, rows = yard.committer.head(yard.name).snapshot_id, dict(yard.rows)
     yard.run("DELETE FROM {table} WHERE id IN (1, 2, 25)")
     done = yard.compact(lambda: yard.run(f"CALL {{catalog}}.system.rollback_to_snapshot('{{name}}', {snapshot})"))
     assert yard.rows == rows
@@ -356,8 +356,8 @@ def test_trails_are_swept_and_what_was_committed_beside_them_is_not(own: Catalog
     yard.run("ALTER TABLE {table} WRITE ORDERED BY name")
     upserted(yard)
     yard.compact(settings=NARROW)
-    trails = {f"file:{path}" if path else "" for path in trail_files(yard)}
-    assert trails
+    row_maps = {f"file:{path}" if path else "" for path in trail_files(yard)}
+    assert row_maps
     clock = Clock()
     queue = IcebergDeletionQueue(own, clock)
     sweep = Sweep(TableFiles(own, queue.name), queue, timedelta(hours=1), clock)
@@ -365,7 +365,7 @@ def test_trails_are_swept_and_what_was_committed_beside_them_is_not(own: Catalog
     clock.ahead = timedelta(days=1)
     _, found = sweep.plan(yard.name)
     paths = {file.path for file in found}
-    assert {path.removeprefix("file:") for path in paths} >= {path.removeprefix("file:") for path in trails}
+    assert {path.removeprefix("file:") for path in paths} >= {path.removeprefix("file:") for path in row_maps}
     assert not paths & {file.path for file in yard.live.files}
     sweep.perform(yard.name)
     for path in paths:
@@ -385,11 +385,11 @@ def test_a_row_that_cannot_be_followed_stops_the_commit(make: MakeYard, version:
             elsewhere = pa.array(rows.column("position").to_numpy() + 1_000_000)
             pq.write_table(rows.set_column(1, "position", elsewhere), path)
 
-    head = yard.lake.head(yard.name).snapshot_id
+    head = yard.committer.head(yard.name).snapshot_id
     with pytest.raises(BadInput, match="0 rows of 1"):
         yard.compact(meanwhile, NARROW)
     yard.check()
-    ancestry = [snapshot.snapshot_id for snapshot in yard.lake.head(yard.name).ancestry]
+    ancestry = [snapshot.snapshot_id for snapshot in yard.committer.head(yard.name).ancestry]
     assert ancestry[1] == head, "nothing but the epoch was published"
 
 

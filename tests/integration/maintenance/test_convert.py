@@ -14,12 +14,12 @@ from convert_builders import JOB, Ground, Row, Rows
 from py4j.protocol import Py4JJavaError
 
 from frazil.errors import TableChanged
-from frazil.lake.catalogs import Catalog
-from frazil.maintenance.convert import ConvertSettings
-from frazil.model.columns import BINARY, BOOLEAN, DATE, DOUBLE, INT, LONG, STRING, Decimal
-from frazil.model.files import Kind
-from frazil.model.names import TableName, maintenance_folder
-from frazil.workers.converting import SparkConverting
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.maintenance.convert.planner import ConvertSettings
+from frazil.maintenance.convert.tasks import SparkConverting
+from frazil.model.files import FileKind
+from frazil.model.ids import TableName, maintenance_folder
+from frazil.model.schema import BINARY, BOOLEAN, DATE, DOUBLE, INT, LONG, STRING, Decimal
 
 pytestmark = pytest.mark.spark
 LAYOUTS = [(2, ()), (3, ()), (2, ("part",)), (3, ("bucket(2, id)", "part"))]
@@ -47,10 +47,10 @@ def test_pyiceberg_reads_what_it_refused_before(
     before = upserted(ground)
     with pytest.raises(Exception, match="equality"):
         ground.seen_by_pyiceberg()
-    frontier, tag = ground.frontier, ground.lake.head(name).tags[JOB.tag]
+    frontier, tag = ground.frontier, ground.committer.head(name).tags[JOB.tag]
     done = ground.convert()
     ground.check_converted(before)
-    head = ground.lake.head(name)
+    head = ground.committer.head(name)
     assert (ground.frontier, head.tags[JOB.tag]) == (frontier, tag)
     assert head.ancestry[0].summary["operation"] == "delete", "compactions under way must hear of it"
     assert head.ancestry[0].summary["frazil.maintenance"] == "convert"
@@ -241,13 +241,25 @@ def test_duckdb_reads_it(catalog: Catalog, name: TableName, version: int, partit
     assert ground.seen_by_duckdb() == before
 
 
+@pytest.mark.parametrize(("version", "partition"), LAYOUTS, ids=str)
+def test_duckdb_reads_equality_deletes_and_pyiceberg_refuses_them(
+    catalog: Catalog, name: TableName, version: int, partition: tuple[str, ...]
+) -> None:
+    """As docs/doctor.md and docs/tables.md say of the table before it is converted."""
+    ground = Ground(catalog, name, version=version, partition=partition)
+    before = upserted(ground)
+    with pytest.raises(ValueError, match="equality deletes"):
+        ground.seen_by_pyiceberg()
+    assert ground.seen_by_duckdb() == before
+
+
 # others at the same time
 
 
 def test_a_crash_before_the_commit_leaves_files_below_the_run_alone(catalog: Catalog, name: TableName) -> None:
     ground = Ground(catalog, name)
     before = upserted(ground)
-    head, equality = ground.lake.head(name), ground.equality
+    head, equality = ground.committer.head(name), ground.equality
 
     class Crash(Exception):
         pass
@@ -267,7 +279,7 @@ def test_a_crash_before_the_commit_leaves_files_below_the_run_alone(catalog: Cat
     }
     assert any(path.suffix == ".puffin" for path in new)
     assert all(str(path).startswith(search.folder.removeprefix("file:")) for path in new)
-    assert ground.lake.head(name).snapshot_id == head.snapshot_id
+    assert ground.committer.head(name).snapshot_id == head.snapshot_id
     assert (ground.equality, ground.seen_by_spark()) == (equality, before)
     ground.convert()
     ground.check_converted(before)
@@ -345,7 +357,7 @@ def test_a_compaction_that_began_before_the_deletes_came_is_refused_after_the_co
 def test_a_rollback_meanwhile_is_respected(catalog: Catalog, name: TableName) -> None:
     ground = Ground(catalog, name)
     ground.append([(1, "a", 1), (2, "b", 2)])
-    start = ground.lake.head(name).snapshot_id
+    start = ground.committer.head(name).snapshot_id
     ground.delete_by(["id"], [(1,)])
     done = ground.convert(
         between=lambda: ground.run(f"CALL {{catalog}}.system.rollback_to_snapshot('{{name}}', {start})")
@@ -372,7 +384,7 @@ def test_other_kinds_of_deletes_are_told_apart(catalog: Catalog, name: TableName
     reaching = ground.delete_by(["id"], [(1,)])
     ground.run("DELETE FROM {table} WHERE id = 2")
     kinds = {delete.path: delete.kind for delete in ground.live.deletes}
-    assert {kinds.pop(dangling), kinds.pop(reaching)} == {Kind.EQUALITY_DELETE}
-    assert set(kinds.values()) == {Kind.POSITION_DELETE}
-    derived = ground.lake.live(name, ground.lake.head(name))
+    assert {kinds.pop(dangling), kinds.pop(reaching)} == {FileKind.EQUALITY_DELETE}
+    assert set(kinds.values()) == {FileKind.POSITION_DELETE}
+    derived = ground.committer.live(name, ground.committer.head(name))
     assert set(derived.deletes) == set(ground.live.deletes)

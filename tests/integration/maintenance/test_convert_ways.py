@@ -6,13 +6,13 @@ from __future__ import annotations
 import pytest
 from convert_builders import Ground
 
-from frazil.lake.catalogs import Catalog
-from frazil.maintenance.convert_run import Convert
-from frazil.model.names import TableName
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.ingest.write.write_job import run_on_executors, running_task
+from frazil.maintenance.convert import small as converting_small
+from frazil.maintenance.convert.runner import Convert
+from frazil.maintenance.convert.tasks import SparkConverting
+from frazil.model.ids import TableName
 from frazil.model.ports import Split
-from frazil.workers import converting_small
-from frazil.workers.converting import SparkConverting
-from frazil.workers.job import run_on_executors, running_task
 
 pytestmark = pytest.mark.spark
 
@@ -59,7 +59,7 @@ def test_every_way_finds_the_same_rows(
     assert sorted(row[0] for row in before) == [1, 5, 6, 7, 8]
     plan = ground.plan()
     assert plan is not None
-    made = Convert(ground.lake, SparkConverting(ground.spark, ground.clock, tasks=tasks), ground.clock)
+    made = Convert(ground.committer, SparkConverting(ground.spark, ground.clock, tasks=tasks), ground.clock)
     assert made.perform(plan).rows == 6
     ground.check_converted(before)
 

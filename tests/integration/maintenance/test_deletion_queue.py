@@ -13,18 +13,18 @@ from pyiceberg.catalog.sql import SqlCatalog
 from retention_builders import GRACE, Crash, Crashing, Stage
 
 from frazil.errors import CatalogUnavailable
-from frazil.lake.catalogs import Catalog
-from frazil.lake.deletions import IcebergDeletionQueue
-from frazil.lake.tables import Tables
-from frazil.model.deletions import Deletion, DeletionType, Why
-from frazil.model.names import TableName
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.system.deletion_queue import IcebergDeletionQueue
+from frazil.iceberg.system.queue_rows import DeletionType, QueuedDeletion, Why
+from frazil.iceberg.tables.tables import Tables
+from frazil.model.ids import TableName
 
 pytestmark = pytest.mark.spark
 
 
-def row(stage: Stage, path: str, at: datetime | None = None, **more: Any) -> Deletion:
+def row(stage: Stage, path: str, at: datetime | None = None, **more: Any) -> QueuedDeletion:
     facts: dict[str, Any] = {"why": Why.UNCOMMITTED, **more}
-    return Deletion(
+    return QueuedDeletion(
         path=path,
         table=stage.name,
         table_uuid=stage.table.uuid,
@@ -143,13 +143,13 @@ def test_what_could_not_be_deleted_is_tried_again_later_and_later(stage: Stage) 
     paths = stray(stage, 3)
     stage.queue.enqueue([row(stage, path, stage.clock.now() - 2 * GRACE) for path in paths])
     stubborn = Stubborn(stage, paths[0])
-    done = stage.clean(lake=stubborn)
+    done = stage.clean(committer=stubborn)
     assert (done.deleted, done.failed) == (2, 1)
     (batch,) = stage.queue.batches()
     assert [(one.path, one.retry_count) for one in batch.rows] == [(paths[0], 1)]
     assert stage.clean().deleted == 0, "it waits"
     stage.clock.ahead += timedelta(minutes=2)
-    assert stage.clean(lake=stubborn).failed == 1
+    assert stage.clean(committer=stubborn).failed == 1
     stage.clock.ahead += timedelta(seconds=90)
     assert stage.clean().deleted == 0, "for longer"
     stage.clock.ahead += timedelta(minutes=2)
@@ -161,7 +161,7 @@ def test_a_file_that_cannot_be_deleted_for_good_is_given_up(stage: Stage, caplog
     (path,) = stray(stage)
     stage.queue.enqueue([row(stage, path, stage.clock.now() - 2 * GRACE)])
     for _ in range(3):
-        done = stage.clean(lake=Stubborn(stage, path), max_retries=2)
+        done = stage.clean(committer=Stubborn(stage, path), max_retries=2)
         stage.clock.ahead += timedelta(days=1)
     assert done.given_up == 1
     assert stage.queue.batches() == []
@@ -189,9 +189,9 @@ def test_a_crash_at_any_step_is_made_good_by_the_next_round(own: Catalog, step: 
     crashed = 0
     for _ in range(2):
         calls = itertools.count()
-        lake, queue = (Crashing(inner, calls, step, after) for inner in (stage.files, stage.queue))
+        committer, queue = (Crashing(inner, calls, step, after) for inner in (stage.files, stage.queue))
         try:
-            stage.clean(lake=lake, queue=queue)
+            stage.clean(committer=committer, queue=queue)
         except Crash:
             crashed += 1
         stage.read_all()
@@ -263,7 +263,7 @@ def test_a_table_made_again_under_the_name_of_a_dropped_one_keeps_its_own_files(
 def test_a_drop_that_did_not_happen_deletes_nothing(stage: Stage) -> None:
     """It crashed after the queue was told."""
     stage.epoch({1: "a"})
-    location = stage.lake.head(stage.name).base.metadata.metadataFileLocation()  # type: ignore[attr-defined]
+    location = stage.committer.head(stage.name).base.metadata.metadataFileLocation()  # type: ignore[attr-defined]
     stage.queue.enqueue([row(stage, location, type=DeletionType.METADATA, why=Why.DROPPED)])
     stage.clock.ahead = 2 * GRACE
     assert stage.clean().dismissed == 1
@@ -293,7 +293,7 @@ class Away(Stubborn):
 def test_a_catalog_that_is_away_costs_no_retry(stage: Stage) -> None:
     (path,) = stray(stage)
     stage.queue.enqueue([row(stage, path, stage.clock.now() - 2 * GRACE)])
-    assert stage.clean(lake=Away(stage)).failed == 1
+    assert stage.clean(committer=Away(stage)).failed == 1
     (batch,) = stage.queue.batches()
     assert batch.rows[0].retry_count == 0
     assert stage.clean().deleted == 1
@@ -330,7 +330,7 @@ def test_every_batch_is_asked_for_right_before_it_is_deleted(own: Catalog) -> No
         stage.rows[3] = "b"
         stage.diary[stage.head_id] = dict(stage.rows)
 
-    done = stage.clean(lake=Rescuing(stage, rescue))
+    done = stage.clean(committer=Rescuing(stage, rescue))
     assert (done.deleted, done.dismissed) == (1, 1)
     assert [exists(file.path) for file in files] == [False, True]
     stage.read_all()

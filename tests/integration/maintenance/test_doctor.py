@@ -10,8 +10,8 @@ from collections import Counter
 import pytest
 from doctor_builders import Make, rows
 
-from frazil.model.examination import Severity, Trouble
-from frazil.model.names import TableName
+from frazil.doctor.examination import Severity, Trouble
+from frazil.model.ids import TableName
 
 pytestmark = pytest.mark.spark
 

@@ -10,9 +10,9 @@ import pytest
 from convert_builders import JOB
 from doctor_builders import Make, rows
 
+from frazil.doctor.duplicates import KeySearch
+from frazil.doctor.examination import Severity, Trouble
 from frazil.errors import StorageUnavailable
-from frazil.model.examination import Severity, Trouble
-from frazil.workers.duplicates import KeySearch
 
 pytestmark = pytest.mark.spark
 
@@ -125,7 +125,7 @@ def test_a_manifest_that_is_missing_is_a_finding(make: Make) -> None:
 
 
 def test_metadata_that_grew_too_large_is_told_and_expired(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.maintenance.doctor_metadata.SNAPSHOTS_WARN", 5)
+    monkeypatch.setattr("frazil.doctor.metadata.SNAPSHOTS_WARN", 5)
     ward = make()
     for number in range(6):
         ward.append(rows(number))
@@ -143,7 +143,7 @@ def test_a_ledger_that_disagrees_is_explained_and_left_alone(make: Make) -> None
     """H4: the pipeline heals what it can with its next epoch, and a person decides about the rest."""
     ward = make()
     ward.epoch({1: "a"})
-    first = ward.lake.head(ward.name).snapshot_id
+    first = ward.committer.head(ward.name).snapshot_id
     ward.epoch({2: "b"})
     ward.run("ALTER TABLE {table} DROP TAG " + JOB.tag)
     found = ward.fix()[Trouble.LEDGER]

@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 from retention_builders import GRACE, Crash, Stage
 
 from frazil.errors import CatalogRefused
-from frazil.lake.catalogs import CatalogSettings, CatalogType, open_catalog
-from frazil.lake.session import open_session
-from frazil.lake.tables import Tables
-from frazil.maintenance.deletion_queue import DeletionWorker, QueueSettings
-from frazil.model.deletions import Why
-from frazil.model.names import TableName
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType, open_catalog
+from frazil.iceberg.jvm.session import open_session
+from frazil.iceberg.system.queue_rows import Why
+from frazil.iceberg.tables.tables import Tables
+from frazil.maintenance.queue import DeletionWorker, QueueSettings
+from frazil.model.ids import TableName
 
 pytestmark = pytest.mark.spark
 
@@ -154,9 +154,9 @@ def test_every_batch_of_a_dropped_table_asks_whether_it_is_still_gone(stage: Sta
     stage.clock.ahead += 2 * GRACE
     assert stage.clean().expanded > 4, "more than a batch"
     before = stage.on_disk()
-    lake = Registering(stage, name, str(kept))
-    stage.clean(lake=lake)
-    assert lake.batches == 1
+    committer = Registering(stage, name, str(kept))
+    stage.clean(committer=committer)
+    assert committer.batches == 1
     assert 0 < len(before - stage.on_disk()) <= 4, "one batch"
     assert own_rows(stage) == []
 
@@ -199,13 +199,13 @@ class Closed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def census(self) -> Any:
+    def table_scan(self) -> Any:
         return self
 
     def holder(self, table_uuid: str) -> str | None:
         raise CatalogRefused("secret.table must not be read", hint="ask its owner")
 
-    def twin(self, table: TableName, table_uuid: str) -> str | None:
+    def other_table_with_uuid(self, table: TableName, table_uuid: str) -> str | None:
         return None
 
 
@@ -213,7 +213,7 @@ def test_while_some_table_cannot_be_asked_nothing_of_a_dropped_one_is_deleted(st
     needed = stage.needed()
     stage.queue.drop(stage.name)
     stage.clock.ahead += 2 * GRACE
-    assert stage.clean(lake=Closed(stage)).failed >= 1
+    assert stage.clean(committer=Closed(stage)).failed >= 1
     assert own_rows(stage) == [Why.DROPPED]
     assert needed <= stage.on_disk()
 

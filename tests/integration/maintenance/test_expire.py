@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from retention_builders import DAY, GRACE, SHOP, Crash, Crashing, Stage
 
-from frazil.coordinator.frontier import At, read_frontier
-from frazil.maintenance.expire import Keep, Period
+from frazil.commit.frontier_check import At, read_frontier
+from frazil.iceberg.commits.snapshots import Expiry, TableSnapshots
+from frazil.maintenance.expire.planner import Keep, Period
 from frazil.model.commit import Accepted, CommitAnswer, Unknown
-from frazil.model.names import JobId, TableName
+from frazil.model.ids import JobId, TableName
 from frazil.model.position import Hlc
-from frazil.model.snapshots import Expiry, TableSnapshots
 
 pytestmark = pytest.mark.spark
 BANK = JobId("bank")
@@ -83,7 +83,7 @@ def test_the_ledger_goes_on_although_the_newest_epoch_was_long_ago(stage: Stage)
     stage.clock.ahead = 30 * DAY
     stage.expire(max_snapshots=1)
     assert last in stage.left()
-    reading = read_frontier(stage.lake.head(stage.name), SHOP)
+    reading = read_frontier(stage.committer.head(stage.name), SHOP)
     assert isinstance(reading, At)
     assert reading.entry.resolved == Hlc(5)
     stage.expire(max_snapshots=1)
@@ -155,7 +155,7 @@ def test_a_commit_of_somebody_else_in_between_is_respected(stage: Stage) -> None
     """H47"""
     history(stage)
     meddled = Meddled(stage, 2)
-    stage.expire(lake=meddled, max_snapshots=2)
+    stage.expire(committer=meddled, max_snapshots=2)
     assert [isinstance(answer, Accepted) for answer in meddled.answers] == [False, False, True]
     assert len(stage.left()) == 4, "what landed meanwhile is for the next time"
     stage.expire(max_snapshots=2)
@@ -189,7 +189,7 @@ def test_a_lost_answer_is_cleared_up_by_looking(stage: Stage) -> None:
     """H6"""
     history(stage)
     before = len(stage.left())
-    done = stage.expire(lake=Forgetful(stage, 0), max_snapshots=2)
+    done = stage.expire(committer=Forgetful(stage, 0), max_snapshots=2)
     assert done.snapshots == before - 2
     assert len(stage.left()) == 2
     assert stage.queued().isdisjoint(stage.needed())
@@ -203,9 +203,9 @@ def test_a_crash_at_any_step_leaks_nothing_and_loses_nothing(stage: Stage, step:
     crashes = 0
     for _ in range(2):
         calls = itertools.count()
-        lake, queue = (Crashing(inner, calls, step, after) for inner in (stage.snapshots, stage.queue))
+        committer, queue = (Crashing(inner, calls, step, after) for inner in (stage.snapshots, stage.queue))
         try:
-            stage.expire(lake=lake, queue=queue, max_snapshots=2)
+            stage.expire(committer=committer, queue=queue, max_snapshots=2)
         except Crash:
             crashes += 1
             stage.read_all()

@@ -13,22 +13,22 @@ from convert_builders import JOB
 from retention_builders import Clock
 
 from frazil.clock import SystemClock
-from frazil.lake import publish
-from frazil.lake.catalogs import Catalog
-from frazil.lake.deletions import IcebergDeletionQueue
-from frazil.lake.manifests import ManifestLake
-from frazil.lake.table_files import TableFiles
-from frazil.maintenance.manifests import ManifestSettings, MergeManifests
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.commits import transaction as publish
+from frazil.iceberg.system.deletion_queue import IcebergDeletionQueue
+from frazil.iceberg.tables.manifests import ManifestCommitter
+from frazil.iceberg.tables.storage_files import TableFiles
 from frazil.maintenance.orphans import Sweep
+from frazil.maintenance.rewrite_manifests import ManifestSettings, MergeManifests
 from frazil.model.commit import CommitAnswer, Conflicted, Unknown
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.names import TableName
 
 pytestmark = pytest.mark.spark
 EAGER = ManifestSettings(min_manifests=2)
 
 
-class InTheWay(ManifestLake):
+class InTheWay(ManifestCommitter):
     """Something happens right before the commit is sent, or its answer is lost."""
 
     def __init__(self, catalog: Catalog, yard: Yard, lost: bool) -> None:
@@ -63,19 +63,19 @@ def entries(yard: Yard) -> list[str]:
 
 
 def merged(catalog: Catalog, yard: Yard) -> None:
-    action = MergeManifests(ManifestLake(catalog), SystemClock())
-    plan = action.plan(yard.name, yard.lake.head(yard.name), EAGER)
+    action = MergeManifests(ManifestCommitter(catalog), SystemClock())
+    plan = action.plan(yard.name, yard.committer.head(yard.name), EAGER)
     assert plan is not None
     action.perform(plan)
 
 
 def test_small_manifests_become_one_of_each_kind(catalog: Catalog, yard: Yard) -> None:
-    lake = ManifestLake(catalog)
-    head = lake.head(yard.name)
-    many = lake.manifests(yard.name, head)
-    lineage = yard.lineage() if yard.lake.loaded(yard.name, head).format_version == 3 else {}
+    committer = ManifestCommitter(catalog)
+    head = committer.head(yard.name)
+    many = committer.manifests(yard.name, head)
+    lineage = yard.lineage() if yard.committer.loaded(yard.name, head).format_version == 3 else {}
     frontier, tag = yard.frontier, head.tags[JOB.tag]
-    action = MergeManifests(lake, SystemClock())
+    action = MergeManifests(committer, SystemClock())
     plan = action.plan(yard.name, head, EAGER)
     assert plan is not None
     # One whose vectors were all replaced by the last epoch's is left to the next commit.
@@ -83,8 +83,8 @@ def test_small_manifests_become_one_of_each_kind(catalog: Catalog, yard: Yard) -
     assert {manifest.deletes for manifest in plan.manifests} == {False, True}
     before = entries(yard)
     done = action.perform(plan)
-    after = lake.head(yard.name)
-    data, deletes = [one for one in lake.manifests(yard.name, after) if one.files]
+    after = committer.head(yard.name)
+    data, deletes = [one for one in committer.manifests(yard.name, after) if one.files]
     assert (data.deletes, deletes.deletes, done.snapshot_id) == (False, True, after.snapshot_id)
     assert data.files == sum(manifest.files for manifest in many if not manifest.deletes)
     assert deletes.files == sum(manifest.files for manifest in many if manifest.deletes)
@@ -101,25 +101,25 @@ def test_small_manifests_become_one_of_each_kind(catalog: Catalog, yard: Yard) -
 
 def test_an_epoch_meanwhile_makes_it_look_again(catalog: Catalog, yard: Yard) -> None:
     """H47"""
-    lake = InTheWay(catalog, yard, lost=False)
-    action = MergeManifests(lake, SystemClock())
-    plan = action.plan(yard.name, lake.head(yard.name), EAGER)
+    committer = InTheWay(catalog, yard, lost=False)
+    action = MergeManifests(committer, SystemClock())
+    plan = action.plan(yard.name, committer.head(yard.name), EAGER)
     assert plan is not None
     action.perform(plan)
-    assert isinstance(lake.given[0], Conflicted)
+    assert isinstance(committer.given[0], Conflicted)
     yard.check()
-    left = [one.deletes for one in lake.manifests(yard.name, lake.head(yard.name)) if one.files]
+    left = [one.deletes for one in committer.manifests(yard.name, committer.head(yard.name)) if one.files]
     assert left == [False, True]
 
 
 def test_a_commit_without_an_answer_is_found(catalog: Catalog, yard: Yard) -> None:
-    lake = InTheWay(catalog, yard, lost=True)
-    action = MergeManifests(lake, SystemClock())
-    plan = action.plan(yard.name, lake.head(yard.name), EAGER)
+    committer = InTheWay(catalog, yard, lost=True)
+    action = MergeManifests(committer, SystemClock())
+    plan = action.plan(yard.name, committer.head(yard.name), EAGER)
     assert plan is not None
     done = action.perform(plan)
-    assert done.snapshot_id == lake.head(yard.name).snapshot_id
-    assert len(lake.given) == 1
+    assert done.snapshot_id == committer.head(yard.name).snapshot_id
+    assert len(committer.given) == 1
     yard.check()
 
 
@@ -137,8 +137,8 @@ def test_equality_deletes_reach_what_they_reached(catalog: Catalog, yard: Yard) 
     before = entries(yard)
     merged(catalog, yard)
     assert entries(yard) == before
-    lake = ManifestLake(catalog)
-    left = [one for one in lake.manifests(yard.name, lake.head(yard.name)) if one.files and one.deletes]
+    committer = ManifestCommitter(catalog)
+    left = [one for one in committer.manifests(yard.name, committer.head(yard.name)) if one.files and one.deletes]
     assert len(left) == len({one.spec_id for one in left}) == 2
     yard.check()
     yard.epoch({7: "7@last"})
@@ -149,7 +149,7 @@ def test_equality_deletes_reach_what_they_reached(catalog: Catalog, yard: Yard) 
 def test_entries_of_snapshots_that_are_gone_keep_their_numbers(catalog: Catalog, yard: Yard) -> None:
     settings = "older_than => TIMESTAMP '2100-01-01', retain_last => 1"
     yard.run(f"CALL {{catalog}}.system.expire_snapshots(table => '{{name}}', {settings})")
-    assert len(yard.lake.head(yard.name).ancestry) == 1
+    assert len(yard.committer.head(yard.name).ancestry) == 1
     before = entries(yard)
     merged(catalog, yard)
     assert entries(yard) == before
@@ -160,10 +160,13 @@ def test_manifests_of_deletes_alone_are_merged(catalog: Catalog, yard: Yard) -> 
     merged(catalog, yard)
     yard.delete_by(["id"], [(500,)])
     yard.delete_by(["id"], [(501,)])
-    lake = ManifestLake(catalog)
-    before, listed = entries(yard), [one for one in lake.manifests(yard.name, lake.head(yard.name)) if one.files]
+    committer = ManifestCommitter(catalog)
+    before, listed = (
+        entries(yard),
+        [one for one in committer.manifests(yard.name, committer.head(yard.name)) if one.files],
+    )
     merged(catalog, yard)
-    after = [one for one in lake.manifests(yard.name, lake.head(yard.name)) if one.files]
+    after = [one for one in committer.manifests(yard.name, committer.head(yard.name)) if one.files]
     assert entries(yard) == before
     assert [one for one in after if not one.deletes] == [one for one in listed if not one.deletes]
     assert len(after) < len(listed)

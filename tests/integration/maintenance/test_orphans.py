@@ -13,12 +13,12 @@ from uuid import UUID, uuid4
 import pytest
 from retention_builders import DAY, FENCE, GRACE, SHOP, Crash, Crashing, Stage
 
-from frazil.lake.tables import Tables
+from frazil.iceberg.system.queue_rows import ListedFile
+from frazil.iceberg.tables.tables import Tables
 from frazil.maintenance.orphans import QUIET
 from frazil.model.commit import Accepted, ClearPlan, CommitPlan
-from frazil.model.deletions import ListedFile
+from frazil.model.ids import TableName, batch_id, maintenance_folder, replay_folder
 from frazil.model.ledger import Fence, LedgerEntry
-from frazil.model.names import TableName, batch_id, maintenance_folder, replay_folder
 from frazil.model.position import Hlc
 
 pytestmark = pytest.mark.spark
@@ -95,7 +95,7 @@ def test_an_epoch_on_the_branch_of_a_load_is_open_although_main_is_further(stage
     """H18, H27: the load begins anew, and publishes epochs that main has long had."""
     filled(stage)
     clear = ClearPlan(job=SHOP, fence=FENCE, incarnation="cluster-1")
-    answer = stage.lake.clear(stage.name, stage.lake.head(stage.name), SHOP.resync_branch, clear)
+    answer = stage.committer.clear(stage.name, stage.committer.head(stage.name), SHOP.resync_branch, clear)
     assert isinstance(answer, Accepted)
     stage.write({1: "anew"}, 1)
     stage.clock.ahead = 2 * DAY
@@ -156,7 +156,7 @@ class Late:
         if not self._done:
             self._done = True
             stage = self._stage
-            answer = stage.lake.commit(stage.name, stage.lake.head(stage.name), self._plan)
+            answer = stage.committer.commit(stage.name, stage.committer.head(stage.name), self._plan)
             assert isinstance(answer, Accepted)
             stage.rows[9] = "late"
             stage.diary[answer.snapshot_id] = dict(stage.rows)
@@ -183,7 +183,7 @@ def test_a_commit_that_lands_during_the_sweep_keeps_its_files(stage: Stage) -> N
         deletes=0,
     )
     stage.clock.ahead = 2 * DAY
-    assert stage.sweep(lake=Late(stage, CommitPlan(entry=entry, files=(file,)))).queued == 0
+    assert stage.sweep(committer=Late(stage, CommitPlan(entry=entry, files=(file,)))).queued == 0
     stage.read_all()
 
 
@@ -197,9 +197,9 @@ def test_a_sweep_that_crashes_anywhere_is_made_good_by_the_next(stage: Stage, st
     crashes = 0
     for _ in range(2):
         calls = itertools.count()
-        lake, queue = (Crashing(inner, calls, step, after) for inner in (stage.files, stage.queue))
+        committer, queue = (Crashing(inner, calls, step, after) for inner in (stage.files, stage.queue))
         try:
-            stage.sweep(lake=lake, queue=queue)
+            stage.sweep(committer=committer, queue=queue)
         except Crash:
             crashes += 1
             stage.read_all()

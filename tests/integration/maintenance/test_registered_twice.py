@@ -9,10 +9,10 @@ import pytest
 from retention_builders import DAY, GRACE, Stage
 
 from frazil.errors import CatalogRefused, CatalogUnavailable, FrazilError
-from frazil.lake.catalogs import Catalog
-from frazil.lake.census import TableCensus
-from frazil.lake.tables import Tables
-from frazil.model.names import TableName
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.catalogs.table_scan import CatalogTableScan
+from frazil.iceberg.tables.tables import Tables
+from frazil.model.ids import TableName
 
 pytestmark = pytest.mark.spark
 
@@ -109,7 +109,7 @@ def test_files_that_were_queued_before_it_was_registered_again_wait(
             crossed.append(Copy(stage))
             return stage.snapshots.expire(*arguments)
 
-    assert stage.expire(lake=Late(), max_snapshots=1).files_queued
+    assert stage.expire(committer=Late(), max_snapshots=1).files_queued
     queued = stage.queued()
     stage.clock.ahead = 2 * GRACE
     done = stage.clean()
@@ -122,7 +122,7 @@ def test_files_that_were_queued_before_it_was_registered_again_wait(
     stage.read_all()
 
 
-class Closed(TableCensus):
+class Closed(CatalogTableScan):
     """A catalog that says no, or nothing, about one of its tables."""
 
     def __init__(self, catalog: Catalog, error: FrazilError) -> None:
@@ -142,14 +142,16 @@ def test_who_must_not_read_some_table_finds_a_second_name_among_the_others(stage
     filled(stage)
     Stage(stage.catalog, TableName(("a_first",), "secret"))
     refused = Closed(stage.catalog, CatalogRefused("no", hint="ask its owner"))
-    assert refused.twin(stage.name, stage.table.uuid) is None
+    assert refused.other_table_with_uuid(stage.name, stage.table.uuid) is None
     with pytest.raises(CatalogRefused):
         refused.holder(stage.table.uuid, beside=stage.name.text)
     register(stage)
-    assert refused.twin(stage.name, stage.table.uuid) == COPY.text
+    assert refused.other_table_with_uuid(stage.name, stage.table.uuid) == COPY.text
     assert refused.holder(stage.table.uuid, beside=stage.name.text) == COPY.text
     with pytest.raises(CatalogUnavailable):
-        Closed(stage.catalog, CatalogUnavailable("away", hint="wait")).twin(stage.name, stage.table.uuid)
+        Closed(stage.catalog, CatalogUnavailable("away", hint="wait")).other_table_with_uuid(
+            stage.name, stage.table.uuid
+        )
 
 
 def test_a_damaged_table_beside_it_keeps_nobody_from_cleaning(stage: Stage) -> None:
@@ -159,7 +161,7 @@ def test_a_damaged_table_beside_it_keeps_nobody_from_cleaning(stage: Stage) -> N
     file = Path(java.operations().current().metadataFileLocation().removeprefix("file:"))
     for content in ('{"format-version": 99}', "{"):
         file.write_text(content)
-        census = TableCensus(stage.catalog)
-        assert census.twin(stage.name, stage.table.uuid) is None
+        table_scan = CatalogTableScan(stage.catalog)
+        assert table_scan.other_table_with_uuid(stage.name, stage.table.uuid) is None
         with pytest.raises(FrazilError):
-            census.holder(stage.table.uuid, beside=stage.name.text)
+            table_scan.holder(stage.table.uuid, beside=stage.name.text)

@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 from retention_builders import DAY, GRACE, Stage
 
-from frazil.lake.catalogs import CatalogSettings, CatalogType, open_catalog
-from frazil.lake.expiry import SnapshotLake
-from frazil.lake.session import open_session
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType, open_catalog
+from frazil.iceberg.commits.expire import SnapshotCommitter
+from frazil.iceberg.commits.snapshots import Expiry
+from frazil.iceberg.jvm.session import open_session
 from frazil.model.commit import Accepted, Conflicted
-from frazil.model.names import TableName, maintenance_folder
-from frazil.model.snapshots import Expiry
+from frazil.model.ids import TableName, maintenance_folder
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 
@@ -89,7 +89,7 @@ def test_an_expiry_on_an_older_head_does_not_land(stage: Stage) -> None:
     stage.read_all()
 
 
-class Interrupted(SnapshotLake):
+class Interrupted(SnapshotCommitter):
     """Somebody commits after everything was staged, right before it is sent."""
 
     def __init__(self, stage: Stage) -> None:
@@ -105,8 +105,8 @@ def test_an_expiry_that_is_overtaken_at_the_last_moment_does_not_land(stage: Sta
     """H47"""
     first = stage.epoch({1: "a"})
     stage.epoch({2: "b"})
-    lake = Interrupted(stage)
-    answer = lake.expire(stage.name, lake.snapshots(stage.name), Expiry(removed=frozenset([first])))
+    committer = Interrupted(stage)
+    answer = committer.expire(stage.name, committer.snapshots(stage.name), Expiry(removed=frozenset([first])))
     assert isinstance(answer, Conflicted)
     assert first in stage.left()
     stage.read_all()

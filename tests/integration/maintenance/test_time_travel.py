@@ -14,7 +14,7 @@ from threading import Event, Thread
 import pytest
 from retention_builders import GRACE, Stage
 
-from frazil.maintenance.deletion_queue import DeletionWorker, QueueSettings
+from frazil.maintenance.queue import DeletionWorker, QueueSettings
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,8 @@ from servers.hdfs import Hdfs, hdfs_server
 from servers.s3proxy import S3Proxy, s3proxy_server
 
 from frazil.errors import CatalogRefused, ConfigError, StorageUnavailable, TableChanged
-from frazil.workers.storage import open_input, open_output
+from frazil.retry import Backoff
+from frazil.storage.files.open_file import open_input, open_output
 
 pytestmark = [pytest.mark.servers, pytest.mark.more_servers]
 LARGE = random.Random(11).randbytes((20 << 20) + 777)
@@ -144,7 +145,7 @@ def test_the_active_namenode_is_found_wherever_it_is(hdfs: Hdfs, failed_over: Ca
 
 
 def test_a_service_where_nobody_listens_is_tried_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.storage.trying.ATTEMPTS", 2)
+    monkeypatch.setattr("frazil.storage.requests.REQUESTS", Backoff(first=0.2, longest=5.0, attempts=2))
     options = {"frazil.hdfs.namenodes": "http://127.0.0.1:9,http://127.0.0.1:10", "frazil.hdfs.user": "shop"}
     with pytest.raises(StorageUnavailable, match=r"user shop at http://127.0.0.1:9, http://127.0.0.1:10"):
         open_output("hdfs://lake/file", options)

@@ -16,22 +16,22 @@ import pytest
 from servers.faulty_storage import StorageFault, faulty_storage
 from servers.seaweedfs import SeaweedFS
 
-from frazil.epochs.cut import assign, cut_of
 from frazil.errors import ConfigError, SourceLost, SourceUnavailable
-from frazil.model.columns import TableShape
-from frazil.model.epoch import Window
+from frazil.model.frontier import Window
 from frazil.model.position import Hlc
-from frazil.sources.cockroachdb.listing import Counters, FeedListing, ObjectLister
-from frazil.sources.cockroachdb.names import Compression
+from frazil.model.schema import SourceSchema
+from frazil.sources.cockroachdb.decode.types import column
+from frazil.sources.cockroachdb.feed.file_names import Compression
+from frazil.sources.cockroachdb.feed.listing import Counters, FeedListing, ObjectLister
+from frazil.sources.cockroachdb.feed.location import FeedLocation, line_blocks
 from frazil.sources.cockroachdb.source import CloudFeed
-from frazil.sources.cockroachdb.storage import FeedLocation, line_blocks
-from frazil.sources.cockroachdb.types import column
-from frazil.storage.places import parse_place
-from frazil.storage.stores import store_for
+from frazil.sources.cutting_reader import cut_of
+from frazil.storage.client import store_for
+from frazil.storage.url import parse_place
 
 pytestmark = pytest.mark.servers
 BASE = 1_700_000_000_000_000_000
-SHAPE = TableShape((column("a", "INT8", "test"), column("b", "STRING", "test")), ("a",), "test")
+SHAPE = SourceSchema((column("a", "INT8", "test"), column("b", "STRING", "test")), ("a",), "test")
 
 
 def at(second: int) -> Hlc:
@@ -88,7 +88,7 @@ def rows_of(source: CloudFeed, upper: Hlc) -> list[tuple[str, int]]:
     index = {"t": 0}
     window = Window((upper,))
     splits = source.splits(window, {"t": None}, index)
-    reader = pickle.loads(pickle.dumps(source.reader(index, {"t": SHAPE}, assign)))
+    reader = pickle.loads(pickle.dumps(source.reader(index, {"t": SHAPE})))
     rows = [row for split in splits for batch in reader.read(split, cut_of(window, None)) for row in batch.to_pylist()]
     return sorted((row["key"], row["epoch"]) for row in rows if row["payload"] is not None and row["epoch"] >= 0)
 

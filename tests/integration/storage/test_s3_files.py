@@ -17,14 +17,15 @@ from servers.certificates import loopback_tls
 from servers.faulty_storage import FaultyStorage, StorageFault, faulty_storage
 from servers.seaweedfs import SeaweedFS
 
+from frazil.data.keys.codec import KeyCodec
+from frazil.data.parquet_writer import RollingWriter
+from frazil.data.read.parquet import index_file, read_rows
 from frazil.errors import CatalogRefused, ConfigError, FrazilError, StorageUnavailable, TableChanged
-from frazil.model.columns import LONG, STRING, Field
+from frazil.model.schema import LONG, STRING, Field
 from frazil.model.write import ParquetSettings
-from frazil.storage import stores
-from frazil.workers.lookup.keys import KeyCodec
-from frazil.workers.lookup.reading import index_file, read_rows
-from frazil.workers.parquet import RollingWriter
-from frazil.workers.storage import open_input, open_output
+from frazil.retry import Backoff
+from frazil.storage import client as stores
+from frazil.storage.files.open_file import open_input, open_output
 
 pytestmark = pytest.mark.servers
 PART = 8 << 20
@@ -178,7 +179,7 @@ def test_a_reader_may_not_write(path: str, seaweedfs: SeaweedFS) -> None:
 def test_an_endpoint_where_nobody_listens_is_tried_and_named(
     path: str, seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frazil.storage.trying.ATTEMPTS", 2)
+    monkeypatch.setattr("frazil.storage.requests.REQUESTS", Backoff(first=0.2, longest=5.0, attempts=2))
     error = refused(StorageUnavailable, path, {**seaweedfs.fileio, "s3.endpoint": "http://127.0.0.1:9"})
     assert "http://127.0.0.1:9" in error.hint
     assert "the connection was refused" in str(error)

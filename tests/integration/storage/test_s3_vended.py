@@ -21,7 +21,7 @@ import pytest
 from servers.seaweedfs import SeaweedFS
 
 from frazil.errors import CatalogRefused
-from frazil.workers.storage import open_input, open_output
+from frazil.storage.files.open_file import open_input, open_output
 
 pytestmark = pytest.mark.servers
 

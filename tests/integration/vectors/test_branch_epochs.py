@@ -9,15 +9,15 @@ import pytest
 from vector_builders import JOB, ME, Quiet, Stage, comparable
 
 from frazil.clock import SystemClock
-from frazil.coordinator.publish import Published, make_intent
-from frazil.coordinator.publisher import publish
-from frazil.coordinator.resync import Adopted, Loading
-from frazil.coordinator.resyncer import adopt_resync, begin_resync
-from frazil.lake.branches import BranchLake
-from frazil.lake.catalogs import Catalog
-from frazil.lake.live import LiveReader
-from frazil.model.epoch import Frontier
-from frazil.model.names import TableName
+from frazil.commit.machine import Published, make_epoch_commit
+from frazil.commit.publisher import publish
+from frazil.commit.resync_machine import Adopted, Loading
+from frazil.commit.resync_runner import adopt_resync, begin_resync
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.commits.branches import BranchCommitter
+from frazil.iceberg.tables.file_index import LiveReader
+from frazil.model.frontier import Frontier
+from frazil.model.ids import TableName
 
 pytestmark = pytest.mark.spark
 
@@ -26,12 +26,12 @@ class Rehearsal:
     """Lets a stage publish on the branch for a while."""
 
     def __init__(self, stage: Stage) -> None:
-        self.stage, self.main = stage, stage.lake
-        self.branch = BranchLake(stage.lake, JOB)
+        self.stage, self.main = stage, stage.committer
+        self.branch = BranchCommitter(stage.committer, JOB)
 
     def begin(self) -> None:
         assert begin_resync(self.stage.name, self.branch, ME, SystemClock()) == Loading(None, None)
-        self.stage.lake = self.branch  # type: ignore[assignment]
+        self.stage.committer = self.branch  # type: ignore[assignment]
         self.stage.reload()
         self.stage._lower = None
         self.stage.rows = Counter()
@@ -39,7 +39,7 @@ class Rehearsal:
     def adopt(self) -> None:
         loaded = self.branch.head(self.stage.name).newest(JOB)
         assert loaded is not None
-        self.stage.lake = self.main
+        self.stage.committer = self.main
         self.stage.reload()
         assert adopt_resync(self.stage.name, self.branch, ME, SystemClock(), loaded) == Adopted(loaded)
 
@@ -102,7 +102,7 @@ def test_a_first_load_without_deletes_lands_on_the_clear_alone(
     rehearsal = Rehearsal(stage)
     rehearsal.begin()
     epoch, files = stage.write({1: "1@1"})
-    bare = make_intent(ME, stage.name, stage.loaded.uuid, None, Frontier(epoch), files, requires_empty=True)
+    bare = make_epoch_commit(ME, stage.name, stage.loaded.uuid, None, Frontier(epoch), files, requires_empty=True)
 
     assert isinstance(publish(bare, rehearsal.branch, SystemClock(), Quiet()), Published)
     assert not rehearsal.branch.head(stage.name).is_empty

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from vector_builders import PARTS, Meddling, Stage, comparable
 
-from frazil.lake.catalogs import Catalog
-from frazil.lake.live import LiveReader
-from frazil.model.live import LiveFiles
-from frazil.model.names import TableName
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.tables.file_index import LiveReader
+from frazil.model.files import LiveFiles
+from frazil.model.ids import TableName
 
 pytestmark = pytest.mark.spark
 MERGE_ON_READ = {"write.delete.mode": "merge-on-read"}
@@ -46,8 +46,8 @@ class Watch:
 
     def __call__(self) -> LiveFiles:
         stage = self.stage
-        head = stage.lake.head(stage.name)
-        derived = stage.lake.live(stage.name, head, (1,))
+        head = stage.committer.head(stage.name)
+        derived = stage.committer.live(stage.name, head, (1,))
         anew = LiveReader(stage.catalog).live(stage.name, head, (1,))
         assert comparable(derived) == comparable(anew)
         assert head.snapshot_id is not None
@@ -61,7 +61,7 @@ class Watch:
 
 
 def manifests_read(stage: Stage) -> int:
-    return stage.lake._live.manifests_read
+    return stage.committer._live.manifests_read
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_kept_head_whose_manifests_are_deleted_is_read_anew(catalog: Catalog, 
 
 def test_an_empty_table_has_no_files(catalog: Catalog, namespace: str, tmp_path: Path) -> None:
     stage = Stage(catalog, TableName((namespace,), "empty"), tmp_path)
-    assert stage.lake.live(stage.name, stage.lake.head(stage.name)) == LiveFiles(snapshot_id=None)
+    assert stage.committer.live(stage.name, stage.committer.head(stage.name)) == LiveFiles(snapshot_id=None)
 
 
 def test_what_is_kept_is_bounded(catalog: Catalog, namespace: str, tmp_path: Path) -> None:
@@ -159,6 +159,6 @@ def test_what_is_kept_is_bounded(catalog: Catalog, namespace: str, tmp_path: Pat
     for stage in stages:
         stage.epoch({1: "1@0"})
         stage.append({2: "2@0"})
-        head = stage.lake.head(stage.name)
+        head = stage.committer.head(stage.name)
         assert len(reader.live(stage.name, head, ()).files) == 2
     assert len(reader._kept) == 1

@@ -14,14 +14,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
-from frazil.lake.catalogs import Catalog
-from frazil.model.files import FileClosed, Kind
-from frazil.model.names import TableName
+from frazil.data.deletes.positions import read_positions, write_positions
+from frazil.data.deletes.vectors import POSITION_MAX, encode, read_vector, to_bitmap, write_puffin
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.model.files import FileClosed, FileKind
+from frazil.model.ids import TableName
 from frazil.model.position import Hlc
 from frazil.model.write import ParquetSettings
-from frazil.workers.lookup.positions import read_positions, write_positions
-from frazil.workers.lookup.vectors import POSITION_MAX, encode, read_vector, to_bitmap, write_puffin
-from frazil.workers.storage import local_path
+from frazil.storage.files.open_file import local_path
 
 pytestmark = pytest.mark.spark
 
@@ -99,7 +99,7 @@ def message(**facts: Any) -> FileClosed:
         "worker": 0,
         "schema_id": 0,
         "spec_id": 0,
-        "kind": Kind.POSITION_DELETE,
+        "kind": FileKind.POSITION_DELETE,
     }
     return FileClosed(**{**defaults, **facts})
 

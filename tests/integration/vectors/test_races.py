@@ -10,13 +10,13 @@ import pytest
 from vector_builders import ME, Meddling, Stage
 
 from frazil.clock import SystemClock
-from frazil.coordinator.publish import LOOKUPS_LOST_MAX, Published
-from frazil.lake.catalogs import Catalog
+from frazil.commit.machine import LOOKUPS_LOST_MAX, Published
+from frazil.data.deletes.deleted_rows import DeletedRows
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.ingest.locate.locator import TableLocator
 from frazil.model.commit import Conflicted, Refused
-from frazil.model.files import Kind
-from frazil.model.names import TableName
-from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.lookup.locate import TableLocator
+from frazil.model.files import FileKind
+from frazil.model.ids import TableName
 
 pytestmark = pytest.mark.spark
 
@@ -77,7 +77,7 @@ def test_after_three_lost_races_the_epoch_is_published_with_equality_deletes(sta
     assert meddling.asked_by_equality == [False] * LOOKUPS_LOST_MAX + [True]
     stage.check(pyiceberg=False)
     assert isinstance(outcome, Published)
-    entry = stage.lake.head(stage.name).newest(ME.job)
+    entry = stage.committer.head(stage.name).newest(ME.job)
     assert entry is not None
     assert (entry.delete_files, entry.deletes, entry.rows) == (2, 3, 2)
     stage.epoch({3: "3@3"}, [4])
@@ -89,7 +89,7 @@ def test_after_three_lost_races_the_epoch_is_published_with_equality_deletes(sta
 def test_the_ledger_tells_what_was_committed_and_not_what_was_lost(stage: Stage) -> None:
     meddling = Meddling(stage.locator, [lambda: stage.append({3: "3@f"})])
     outcome = stage.epoch({3: "3@2"}, [], meddling)
-    head = stage.lake.head(stage.name)
+    head = stage.committer.head(stage.name)
     entry = head.newest(ME.job)
     assert isinstance(outcome, Published)
     assert entry is not None
@@ -101,21 +101,21 @@ def test_the_ledger_tells_what_was_committed_and_not_what_was_lost(stage: Stage)
 def test_a_file_whose_rows_are_all_deleted_already_is_not_touched(stage: Stage) -> None:
     stage.epoch({}, [7])
     stage.epoch({}, [7, 8])
-    before = stage.lake.live(stage.name, stage.lake.head(stage.name))
-    located = stage.locator.locate(stage.write({}, [7, 8])[1], stage.lake.head(stage.name), by_equality=False)
+    before = stage.committer.live(stage.name, stage.committer.head(stage.name))
+    located = stage.locator.locate(stage.write({}, [7, 8])[1], stage.committer.head(stage.name), by_equality=False)
     assert located.files == ()
     assert located.removed_deletes == ()
-    assert before == stage.lake.live(stage.name, stage.lake.head(stage.name))
+    assert before == stage.committer.live(stage.name, stage.committer.head(stage.name))
 
 
 def test_a_commit_for_another_head_lands_nowhere(stage: Stage) -> None:
     """H47: even if the machine were wrong, the lake is not."""
-    stale = stage.lake.head(stage.name)
+    stale = stage.committer.head(stage.name)
     epoch, files = stage.write({3: "3@2"}, [])
     located = stage.locator.locate(files, stale, by_equality=False)
     stage.append({3: "3@f"})
-    intent = stage.intent(epoch, located.files)
-    assert isinstance(stage.lake.commit(stage.name, stale, intent.plan), Conflicted)
+    epoch_commit = stage.epoch_commit(epoch, located.files)
+    assert isinstance(stage.committer.commit(stage.name, stale, epoch_commit.plan), Conflicted)
     stage.check()
 
 
@@ -127,12 +127,12 @@ def test_deletes_of_the_wrong_kind_are_refused(catalog: Catalog, namespace: str,
     }
     for version, stage in stages.items():
         stage.epoch({1: "1@0"})
-        head = stage.lake.head(stage.name)
+        head = stage.committer.head(stage.name)
         epoch, files = stage.write({1: "1@1"})
         mistaken = replace(stage.locator.table, format_version=5 - version)
-        locator = TableLocator(mistaken, stage.lake, stage.cache, DeletedRows(), SystemClock())
+        locator = TableLocator(mistaken, stage.committer, stage.cache, DeletedRows(), SystemClock())
         wrong = locator.locate(files, head, by_equality=False)
-        assert any(file.kind is Kind.POSITION_DELETE for file in wrong.files)
-        answer = stage.lake.commit(stage.name, head, stage.intent(epoch, wrong.files).plan)
+        assert any(file.kind is FileKind.POSITION_DELETE for file in wrong.files)
+        answer = stage.committer.commit(stage.name, head, stage.epoch_commit(epoch, wrong.files).plan)
         assert isinstance(answer, Refused), answer
         stage.check()

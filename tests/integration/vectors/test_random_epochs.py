@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from vector_builders import Meddling, Stage
 
-from frazil.lake.catalogs import Catalog
-from frazil.model.names import TableName
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.model.ids import TableName
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 STEPS = 15

@@ -24,15 +24,29 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
 from frazil.clock import SystemClock
-from frazil.coordinator.admission import Coordinator
-from frazil.coordinator.publish import Intent, Outcome, Published, make_intent
-from frazil.coordinator.publisher import publish
-from frazil.lake.catalogs import Catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.live import LiveReader
-from frazil.lake.tables import LoadedTable, Tables
+from frazil.commit.admission import Coordinator
+from frazil.commit.machine import EpochCommit, Outcome, Published, make_epoch_commit
+from frazil.commit.publisher import publish
+from frazil.data.deletes.deleted_rows import DeletedRows
+from frazil.data.keys.index_cache import IndexCache
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.tables.file_index import LiveReader
+from frazil.iceberg.tables.tables import LoadedTable, Tables
+from frazil.ingest.locate.locator import Searches, TableLocator
+from frazil.ingest.locate.search import SearchMode
+from frazil.ingest.locate.searched_table import SearchedTable
+from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
 from frazil.model.arrow import value_type
-from frazil.model.columns import (
+from frazil.model.commit import CommitAnswer
+from frazil.model.files import FileClosed, LiveFile, LiveFiles
+from frazil.model.frontier import Frontier
+from frazil.model.ids import JobId, TableName, batch_id, epoch_prefix
+from frazil.model.ledger import Fence, TableHead
+from frazil.model.partition import parse_partition
+from frazil.model.ports import Located, Locator
+from frazil.model.position import Hlc
+from frazil.model.schema import (
     DOUBLE,
     FLOAT,
     INT,
@@ -42,25 +56,10 @@ from frazil.model.columns import (
     UUID,
     Column,
     Decimal,
-    TableShape,
+    SourceSchema,
     Type,
 )
-from frazil.model.commit import CommitAnswer
-from frazil.model.epoch import Frontier
-from frazil.model.files import FileClosed
-from frazil.model.ledger import Fence, TableHead
-from frazil.model.live import LiveFile, LiveFiles
-from frazil.model.names import JobId, TableName, batch_id, epoch_prefix
-from frazil.model.partitions import parse_partition
-from frazil.model.ports import Located, Locator
-from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableOptions, TableTask
-from frazil.workers.lookup.cache import IndexCache
-from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.lookup.locate import Roads, TableLocator
-from frazil.workers.lookup.plan import Road
-from frazil.workers.lookup.tables import SearchedTable
-from frazil.workers.writer import Place, TableEpochWriter
 
 JOB = JobId("shop")
 ME = Coordinator(job=JOB, fence=Fence(1, Uuid(int=1)), incarnation="cluster-1", config_hash="c0ffee")
@@ -119,15 +118,15 @@ class Stage:
         part: str = "int",
         format_version: int = 3,
         partition: Sequence[str] = (),
-        roads: Roads | None = None,
-        road: Road | None = None,
+        roads: Searches | None = None,
+        road: SearchMode | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
         self.catalog, self.name, self.kind, self.part = catalog, name, KEYS[kind], PARTS[part]
-        self.lake, self.tables = IcebergLake(catalog), Tables(catalog)
+        self.committer, self.tables = IcebergCommitter(catalog), Tables(catalog)
         columns = [Column(c, t, str(t), "sql", required=True) for c, t in self.kind.columns.items()]
         columns += [Column("name", STRING, "STRING", "sql"), Column("part", self.part.type, "", "sql")]
-        self.shape = TableShape(tuple(columns), tuple(self.kind.columns), "sql")
+        self.shape = SourceSchema(tuple(columns), tuple(self.kind.columns), "sql")
         self.options = TableOptions(
             mode=DeleteMode.VECTORS,
             format_version=format_version,
@@ -157,7 +156,7 @@ class Stage:
         deleted = DeletedRows()
         self._locator = TableLocator(
             searched(self.loaded, tuple(self.kind.columns)),
-            self.lake,
+            self.committer,
             self.cache,
             deleted,
             SystemClock(),
@@ -183,7 +182,7 @@ class Stage:
             epochs=(target,),
             storage=self.loaded.storage,
         )
-        place = Place(shard=0, attempt=str(next(self._attempts)), parquet=ParquetSettings())
+        place = TaskOutput(shard=0, attempt=str(next(self._attempts)), parquet=ParquetSettings())
         writer = TableEpochWriter(task, target, place)
         if upserts:
             writer.upserts(self._batch(upserts))
@@ -191,14 +190,16 @@ class Stage:
             writer.deletes(self._batch(dict.fromkeys(gone, "")).select(list(self.kind.columns)))
         return epoch, list(writer.close())
 
-    def intent(self, epoch: Hlc, files: Sequence[FileClosed]) -> Intent:
-        return make_intent(ME, self.name, self.loaded.uuid, self._lower, Frontier(epoch), files, vectors=True)
+    def epoch_commit(self, epoch: Hlc, files: Sequence[FileClosed]) -> EpochCommit:
+        return make_epoch_commit(ME, self.name, self.loaded.uuid, self._lower, Frontier(epoch), files, vectors=True)
 
     def epoch(self, upserts: Mapping[int, str], deletes: Iterable[int] = (), locator: Locator | None = None) -> Outcome:
         """Publishes an epoch, and tells the model."""
         deletes = list(deletes)
         epoch, files = self.write(upserts, deletes)
-        outcome = publish(self.intent(epoch, files), self.lake, SystemClock(), Quiet(), locator or self.locator)
+        outcome = publish(
+            self.epoch_commit(epoch, files), self.committer, SystemClock(), Quiet(), locator or self.locator
+        )
         assert isinstance(outcome, Published), outcome
         self._lower = epoch
         touched = {self.kind.key(n) for n in (*upserts, *deletes)}
@@ -240,11 +241,11 @@ class Stage:
         assert self.seen_by_spark() == self.rows
         if pyiceberg:
             assert self.seen_by_pyiceberg() == self.rows
-        head = self.lake.head(self.name)
+        head = self.committer.head(self.name)
         bounds_of = [f.id for f in self.loaded.schema.select(tuple(self.kind.columns))][:1]
         if len(self.kind.columns) > 1:
             bounds_of = []
-        derived = self.lake.live(self.name, head, bounds_of)
+        derived = self.committer.live(self.name, head, bounds_of)
         assert comparable(derived) == comparable(LiveReader(self.catalog).live(self.name, head, bounds_of))
         for file in derived.files:
             assert sum(delete.is_vector for delete in file.deletes) <= 1, f"two vectors for {file.path} (H23)"
@@ -334,9 +335,9 @@ class Meddling:
 
 
 class Quiet:
-    def answered(self, intent: Intent, answer: CommitAnswer, seconds: float) -> None: ...
+    def answered(self, epoch_commit: EpochCommit, answer: CommitAnswer, seconds: float) -> None: ...
 
-    def finished(self, intent: Intent, outcome: Outcome) -> None: ...
+    def finished(self, epoch_commit: EpochCommit, outcome: Outcome) -> None: ...
 
 
 def literal(value: Any) -> str:

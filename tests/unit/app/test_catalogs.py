@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from frazil.config.model import PipelineConfig
-from frazil.daemon.places import Places, RoutedLake, settings_of, used_catalogs
+from frazil.config.pipeline_config import PipelineConfig
 from frazil.errors import ConfigError
+from frazil.ingest.catalog_handles import Catalogs, RoutedCommitter, settings_of, used_catalogs
 from frazil.model.commit import Accepted, CommitAnswer, Conflicted, Refused, Unknown
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
 
 
 def config(**more: Any) -> PipelineConfig:
@@ -64,17 +64,17 @@ class Recorded:
 )
 def test_a_table_and_its_companions_are_in_the_catalog_that_their_entry_names(table: str, place: str) -> None:
     opened: dict[str, Any] = {"hot": "hot", "cold": "cold"}
-    places = Places(config(), opened["hot"], opened)
+    places = Catalogs(config(), opened["hot"], opened)
     assert places.of(TableName.parse(table)) == place  # type: ignore[comparison-overlap]
 
 
 @pytest.mark.parametrize("answer", [Conflicted("409"), Unknown("timeout"), Refused("no")])
 def test_what_one_catalog_does_not_accept_keeps_the_part_of_the_next_back(answer: CommitAnswer) -> None:
     first, second = Recorded(answer), Recorded()
-    lakes: dict[str, Any] = {"a": first, "b": second, "c": first}
-    lake = RoutedLake(lambda table: SimpleNamespace(lake=lakes[table.name]))  # type: ignore[arg-type, return-value]
+    committers: dict[str, Any] = {"a": first, "b": second, "c": first}
+    committer = RoutedCommitter(lambda table: SimpleNamespace(committer=committers[table.name]))  # type: ignore[arg-type, return-value]
     commits: Any = [(TableName(("n",), name), None, None) for name in ("a", "b", "c")]
-    answers = lake.commit_many(commits)
+    answers = committer.commit_many(commits)
     assert first.asked == [["a", "c"]]
     assert second.asked == []
     assert [answers[0], answers[2]] == [answer, answer]
@@ -83,10 +83,10 @@ def test_what_one_catalog_does_not_accept_keeps_the_part_of_the_next_back(answer
 
 def test_commits_to_several_catalogs_are_answered_in_their_order() -> None:
     first, second = Recorded(Accepted(1)), Recorded(Accepted(2))
-    lakes: dict[str, Any] = {"a": first, "b": second, "c": first}
-    lake = RoutedLake(lambda table: SimpleNamespace(lake=lakes[table.name]))  # type: ignore[arg-type, return-value]
+    committers: dict[str, Any] = {"a": first, "b": second, "c": first}
+    committer = RoutedCommitter(lambda table: SimpleNamespace(committer=committers[table.name]))  # type: ignore[arg-type, return-value]
     commits: Any = [(TableName(("n",), name), None, None) for name in ("a", "b", "c")]
-    assert lake.commit_many(commits) == [Accepted(1), Accepted(2), Accepted(1)]
+    assert committer.commit_many(commits) == [Accepted(1), Accepted(2), Accepted(1)]
 
 
 def test_a_catalog_has_the_storage_settings_of_all_its_volumes() -> None:

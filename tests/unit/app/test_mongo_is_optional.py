@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from frazil.app import assemble
 from frazil.clock import SystemClock
-from frazil.config.model import PipelineConfig
-from frazil.daemon import assemble
+from frazil.config.pipeline_config import PipelineConfig
 from frazil.errors import ConfigError
 
 CONFIG = {
@@ -24,4 +24,4 @@ def test_a_missing_driver_is_named_with_the_command_that_brings_it(monkeypatch: 
     monkeypatch.setattr(assemble, "import_module", without)
     with pytest.raises(ConfigError, match="bson") as refused:
         assemble.make_source(PipelineConfig.model_validate(CONFIG), None, SystemClock())  # type: ignore[arg-type]
-    assert refused.value.hint == "pip install 'frazil[mongodb]'"
+    assert refused.value.hint == "pip install 'pymongo>=4.9'"

@@ -13,17 +13,18 @@ from click.testing import CliRunner, Result
 
 from frazil.cli.main import cli
 from frazil.cli.seam import Session
-from frazil.config.model import PipelineConfig
-from frazil.daemon.results import (
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.model.results import (
     CheckedCatalog,
     CheckedColumn,
     CheckedTable,
     CheckReport,
     ConsistentEpoch,
-    Progress,
-    PublishedEpoch,
+    EpochRow,
+    MadeAs,
     QuarantinedChange,
     ReplayReport,
+    RunProgress,
     RunSummary,
     SourceSnapshot,
     TableAction,
@@ -58,15 +59,17 @@ def status_of(
     )  # fmt: skip
 
 
-def epoch_of(resolved: str = RESOLVED) -> PublishedEpoch:
-    return PublishedEpoch(
+def epoch_of(resolved: str = RESOLVED) -> EpochRow:
+    return EpochRow(
         table="analytics.orders", resolved=resolved, snapshot_id=2**62, batch_id="6d1f", rows=5, deletes=1,
         committed_at=datetime(2026, 3, 1, 12, 0, 0, 123456, UTC), data_files=2, delete_files=1,
     )  # fmt: skip
 
 
-def progress_of(epochs: int, lag: float = 0.5) -> Progress:
-    return Progress((TableProgress("analytics.orders", TableState.STEADY_STATE, RESOLVED, epochs, epochs * 10, lag),))
+def progress_of(epochs: int, lag: float = 0.5) -> RunProgress:
+    return RunProgress(
+        (TableProgress("analytics.orders", TableState.STEADY_STATE, RESOLVED, epochs, epochs * 10, lag),)
+    )
 
 
 def change_of(reason: str = "1 does not fit", *, captured: bool = False, line: int | None = None) -> QuarantinedChange:
@@ -90,9 +93,9 @@ class FakePipeline:
     """Answers as told. `raises` comes out of every call; `while_running` is called inside run."""
 
     raises: BaseException | None = None
-    progress: Sequence[Progress] = ()
+    progress: Sequence[RunProgress] = ()
     statuses: Sequence[TableStatus] = field(default_factory=lambda: [status_of()])
-    published: Sequence[PublishedEpoch] = field(default_factory=lambda: [epoch_of()])
+    published: Sequence[EpochRow] = field(default_factory=lambda: [epoch_of()])
     put_away: Sequence[QuarantinedChange] = ()
     reached: bool = True
     while_running: Callable[[threading.Event], None] = lambda stop: None
@@ -123,11 +126,12 @@ class FakePipeline:
     def run(
         self,
         once: bool = False,
-        on_progress: Callable[[Progress], None] | None = None,
+        on_progress: Callable[[RunProgress], None] | None = None,
         stop: threading.Event | None = None,
         reload: threading.Event | None = None,
+        take_over: bool = False,
     ) -> RunSummary:
-        self._called(f"run once={once}")
+        self._called(f"run once={once}" + (" take_over" if take_over else ""))
         assert on_progress is not None
         assert stop is not None
         assert reload is not None
@@ -142,6 +146,9 @@ class FakePipeline:
         table = CheckedTable(
             source="shop.public.orders", target="analytics.orders", action=TableAction.CREATE, key=("id",),
             key_origin="configuration", notes=("amount was inferred",),
+            made=MadeAs(
+                deletes="vectors", format_version=3, partition=("day(at)",), companions=("analytics.orders__changelog",)
+            ),
             columns=(
                 CheckedColumn("id", "long", "INT8", "sql"),
                 CheckedColumn("tags", "list<string>", "STRING[]", "sql"),
@@ -165,15 +172,16 @@ class FakePipeline:
         self._called("status")
         return self.statuses
 
-    def epochs(self, table: str) -> Sequence[PublishedEpoch]:
+    def epochs(self, table: str) -> Sequence[EpochRow]:
         self._called(f"epochs {table}")
         return self.published
 
     def as_of(self, table: str, moment: str) -> SourceSnapshot:
         self._called(f"as_of {table} {moment}")
         return SourceSnapshot(
-            table=table, asked=moment, snapshot_id=2**62, resolved=RESOLVED, source_time=None, reached=self.reached
-        )
+            table=table, asked=moment, snapshot_id=2**62, resolved=RESOLVED, source_time=None, reached=self.reached,
+            sql=f"SELECT * FROM frazil.{table} VERSION AS OF {2**62}",
+        )  # fmt: skip
 
     def consistent(self, moment: str | None = None) -> ConsistentEpoch:
         self._called(f"consistent {moment}")

@@ -10,11 +10,11 @@ from cli_builders import frazil
 
 from frazil.cli.main import LateCommand, cli
 from frazil.cli.reference import PAGES, configuration_page, main, metrics_page
+from frazil.config.base import Settings
 from frazil.config.describe import options_of
 from frazil.config.load import load_config, parse_config
-from frazil.config.model import PipelineConfig
-from frazil.config.mongo import MongoSource
-from frazil.config.settings import Settings
+from frazil.config.mongodb import MongoSource
+from frazil.config.pipeline_config import PipelineConfig
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 

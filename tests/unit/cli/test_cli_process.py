@@ -84,3 +84,22 @@ def test_json_is_alone_on_stdout_whoever_writes_there(tmp_path: Path) -> None:
         out, _ = process.communicate(timeout=60)
     assert isinstance(json.loads(out), list)
     assert "a JVM speaks" not in out
+
+
+MID_WAIT = """
+import os, signal, threading
+from frazil.cli.commands.run import StopSignals
+
+stop, reload = threading.Event(), threading.Event()
+with StopSignals(stop, reload):
+    for event, number in ((reload, signal.SIGHUP), (stop, signal.SIGTERM)):
+        with event._cond:  # as `wait` holds it for a moment before it sleeps
+            os.kill(os.getpid(), number)
+        assert event.wait(30)
+print("done")
+"""
+
+
+def test_a_signal_that_meets_the_main_thread_as_it_begins_to_wait_does_not_hang_it() -> None:
+    done = subprocess.run([sys.executable, "-c", MID_WAIT], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "done\n", done.stderr

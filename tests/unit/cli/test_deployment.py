@@ -16,11 +16,11 @@ import yaml
 
 from frazil.cli.main import LateCommand, cli
 from frazil.config.load import parse_config
-from frazil.config.model import PipelineConfig
+from frazil.config.pipeline_config import PipelineConfig
 from frazil.errors import ConfigError, Fenced
-from frazil.observability.health import PATIENCE_SECONDS
-from frazil.observability.http import DEFAULT_PORT
 from frazil.observability.metrics import METRICS
+from frazil.serve.http.health import PATIENCE_SECONDS
+from frazil.serve.http.server import DEFAULT_PORT
 
 DOCS = Path(__file__).parents[3] / "docs"
 UNIT = DOCS / "deploy" / "frazil@.service"

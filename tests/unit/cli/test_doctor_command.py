@@ -9,9 +9,9 @@ from pathlib import Path
 
 from cli_builders import FakePipeline, config_file, frazil
 
-from frazil.daemon.results import Diagnosis, Examining, Finding
+from frazil.doctor.diagnosis import Diagnosis, ExaminationProgress
+from frazil.doctor.examination import Finding, Severity, Trouble
 from frazil.errors import ConfigError
-from frazil.model.examination import Severity, Trouble
 
 FOUND = Finding(
     trouble=Trouble.REGISTERED_TWICE,
@@ -48,11 +48,11 @@ class Hospital(FakePipeline):
         tables: Sequence[str] = (),
         *,
         fix: bool = False,
-        on_progress: Callable[[Examining], None] | None = None,
+        on_progress: Callable[[ExaminationProgress], None] | None = None,
     ) -> Iterator[Diagnosis]:
         self._called(f"doctor {' '.join(tables)} fix={fix}")
         assert on_progress is not None
-        on_progress(Examining(table="analytics.orders", step="files", done=1, total=3))
+        on_progress(ExaminationProgress(table="analytics.orders", step="files", done=1, total=3))
         yield from self.found
 
 

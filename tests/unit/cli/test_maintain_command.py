@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from cli_builders import FakePipeline, config_file, frazil
 
-from frazil.daemon.results import MaintenanceStep
 from frazil.errors import CatalogRefused, ConfigError, FrazilError, OutcomeUnknown, TableChanged, Transient
+from frazil.model.results import MaintenanceStep
 
 
 def step(action: str = "compact", **facts: Any) -> MaintenanceStep:

@@ -9,13 +9,13 @@ from threading import Event
 from typing import Any
 from uuid import UUID
 
-from frazil.coordinator.admission import Coordinator
-from frazil.coordinator.publish import Intent, make_intent
+from frazil.commit.admission import Coordinator
+from frazil.commit.machine import EpochCommit, make_epoch_commit
 from frazil.model.commit import CommitAnswer, CommitPlan
-from frazil.model.epoch import Frontier
-from frazil.model.files import FileClosed, Kind
+from frazil.model.files import FileClosed, FileKind
+from frazil.model.frontier import Frontier
+from frazil.model.ids import JobId, TableName, batch_id
 from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
-from frazil.model.names import JobId, TableName, batch_id
 from frazil.model.ports import Located
 from frazil.model.position import Hlc
 
@@ -84,7 +84,7 @@ def coordinator(generation: int = 1, owner: UUID = ALICE, incarnation: str = "cl
     return Coordinator(job=JOB, fence=Fence(generation, owner), incarnation=incarnation, config_hash="abc")
 
 
-def file(path: str = "data-1", kind: Kind = Kind.DATA, epoch: int = 10, **changed: Any) -> FileClosed:
+def file(path: str = "data-1", kind: FileKind = FileKind.DATA, epoch: int = 10, **changed: Any) -> FileClosed:
     facts: dict[str, Any] = {
         "table": ORDERS,
         "epoch": at(epoch),
@@ -96,13 +96,13 @@ def file(path: str = "data-1", kind: Kind = Kind.DATA, epoch: int = 10, **change
         "kind": kind,
         "records": 3,
         "size": 100,
-        "equality_ids": () if kind is Kind.DATA else (1,),
+        "equality_ids": () if kind is FileKind.DATA else (1,),
         "digest": "d",
     }
     return FileClosed(**{**facts, **changed})
 
 
-def intent(
+def epoch_commit(
     lower: int | None = None,
     upper: int = 10,
     files: Iterable[FileClosed] | None = None,
@@ -110,11 +110,11 @@ def intent(
     uuid: str = "uuid-1",
     requires_empty: bool = False,
     vectors: bool = False,
-) -> Intent:
+) -> EpochCommit:
     files = [file(epoch=upper)] if files is None else files
     below = None if lower is None else at(lower)
     frontier = Frontier(at(upper), "notes")
-    return make_intent(me or coordinator(), ORDERS, uuid, below, frontier, files, requires_empty, vectors=vectors)
+    return make_epoch_commit(me or coordinator(), ORDERS, uuid, below, frontier, files, requires_empty, vectors=vectors)
 
 
 class ScriptedLake:
@@ -191,10 +191,10 @@ class Notebook:
         self.answers: list[CommitAnswer] = []
         self.outcomes: list[object] = []
 
-    def answered(self, intent: Intent, answer: CommitAnswer, seconds: float) -> None:
+    def answered(self, epoch_commit: EpochCommit, answer: CommitAnswer, seconds: float) -> None:
         self.answers.append(answer)
 
-    def finished(self, intent: Intent, outcome: object) -> None:
+    def finished(self, epoch_commit: EpochCommit, outcome: object) -> None:
         self.outcomes.append(outcome)
 
 

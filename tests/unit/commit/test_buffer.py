@@ -6,11 +6,11 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from coordinator_builders import ITEMS, ORDERS, at, file
+from commit_builders import ITEMS, ORDERS, at, file
 
-from frazil.coordinator.buffer import EpochBuffer
+from frazil.commit.buffer import EpochBuffer
 from frazil.errors import BadInput
-from frazil.model.files import Kind, Resolved
+from frazil.model.files import FileKind, Resolved
 
 
 def test_an_epoch_is_ready_once_every_worker_has_resolved_it_or_later() -> None:
@@ -29,7 +29,7 @@ def test_files_are_kept_by_table_and_epoch() -> None:
         file("a", epoch=10),
         file("b", epoch=20),
         file("c", epoch=20, table=ITEMS),
-        file("d", Kind.EQUALITY_DELETE, epoch=20),
+        file("d", FileKind.EQUALITY_DELETE, epoch=20),
         Resolved(at(20), 0, 1),
     ):
         assert buffer.take(message)

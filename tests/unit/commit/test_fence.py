@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from coordinator_builders import ALICE, BOB, JOB, ScriptedArbiter, StillClock
+from commit_builders import ALICE, BOB, JOB, ScriptedArbiter, StillClock
 
 from frazil import errors
-from frazil.coordinator.admission import replaced
-from frazil.coordinator.fence import ATTEMPTS_MAX, Denied, Looking, Register, Taken, Taking, advance, take_fence
+from frazil.commit.admission import replaced
+from frazil.commit.fence import (
+    ATTEMPTS_MAX,
+    FenceDenied,
+    FenceTaken,
+    ReadingFence,
+    Register,
+    TakingFence,
+    advance,
+    take_fence,
+)
 from frazil.model.commit import Accepted, Conflicted, Refused, Unknown
 from frazil.model.ledger import Fence
 
@@ -68,12 +77,12 @@ def test_a_terminal_error_of_the_register_passes_through() -> None:
 
 def test_the_decision_alone() -> None:
     read = object()
-    assert advance(Looking(3), Register(Fence(4, BOB), read), ALICE) == Taking(3, Fence(5, ALICE), read)
-    assert advance(Looking(), Register(Fence(4, ALICE), read), ALICE) == Taken(Fence(4, ALICE))
-    assert advance(Taking(3, Fence(5, ALICE), read), Conflicted("x"), ALICE) == Looking(4)
-    assert isinstance(advance(Taking(ATTEMPTS_MAX, Fence(5, ALICE), read), Unknown("x"), ALICE), Denied)
+    assert advance(ReadingFence(3), Register(Fence(4, BOB), read), ALICE) == TakingFence(3, Fence(5, ALICE), read)
+    assert advance(ReadingFence(), Register(Fence(4, ALICE), read), ALICE) == FenceTaken(Fence(4, ALICE))
+    assert advance(TakingFence(3, Fence(5, ALICE), read), Conflicted("x"), ALICE) == ReadingFence(4)
+    assert isinstance(advance(TakingFence(ATTEMPTS_MAX, Fence(5, ALICE), read), Unknown("x"), ALICE), FenceDenied)
     with pytest.raises(AssertionError):
-        advance(Looking(), Accepted(1), ALICE)
+        advance(ReadingFence(), Accepted(1), ALICE)
 
 
 def test_the_register_tells_a_coordinator_that_it_was_replaced() -> None:

@@ -6,12 +6,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from coordinator_builders import BOB, FOREIGN, JOB, REPLACE, at, entry, head, mirrored
+from commit_builders import BOB, FOREIGN, JOB, REPLACE, at, entry, head, mirrored
 
-from frazil.coordinator.frontier import At, Damaged, Fresh, RolledBack, read_frontier
+from frazil.commit.frontier_check import At, Damaged, Fresh, RolledBack, read_frontier
 from frazil.model.commit import CommitPlan
+from frazil.model.ids import JobId
 from frazil.model.ledger import Fence, TableHead
-from frazil.model.names import JobId
 
 FORGOTTEN = CommitPlan(entry=entry(9, fence=Fence(4, BOB), operation="forget"), files=(), forget=True).summary
 

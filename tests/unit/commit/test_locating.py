@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from coordinator_builders import FOREIGN, Notebook, ScriptedLake, ScriptedLocator, StillClock, entry, file, head, intent
+from commit_builders import (
+    FOREIGN,
+    Notebook,
+    ScriptedLake,
+    ScriptedLocator,
+    StillClock,
+    entry,
+    epoch_commit,
+    file,
+    head,
+)
 
 from frazil import errors
-from frazil.coordinator.admission import Stopped
-from frazil.coordinator.publish import (
-    ATTEMPTS_MAX,
+from frazil.commit.admission import Stopped
+from frazil.commit.machine import (
+    EPOCHS,
     LOOKUPS_LOST_MAX,
     Committing,
     GaveUp,
@@ -20,23 +30,22 @@ from frazil.coordinator.publish import (
     advance,
     located_plan,
 )
-from frazil.coordinator.publisher import publish
+from frazil.commit.publisher import publish
 from frazil.model.commit import Accepted, Conflicted, Unknown
-from frazil.model.files import Blob, Kind
-from frazil.model.live import LiveDelete
+from frazil.model.files import Blob, FileKind, LiveDelete
 from frazil.model.ports import Located
 
-MINE = intent(5, 10, vectors=True)
+MINE = epoch_commit(5, 10, vectors=True)
 
 
 def vector(data_file: str = "old", path: str = "v.puffin", records: int = 9) -> object:
-    return file(path, Kind.POSITION_DELETE, equality_ids=(), records=records, vector=Blob(data_file, 4, 40))
+    return file(path, FileKind.POSITION_DELETE, equality_ids=(), records=records, vector=Blob(data_file, 4, 40))
 
 
 def old_vector(data_file: str = "old") -> LiveDelete:
     return LiveDelete(
         path="u.puffin",
-        kind=Kind.POSITION_DELETE,
+        kind=FileKind.POSITION_DELETE,
         format="puffin",
         size=50,
         records=4,
@@ -64,9 +73,9 @@ def test_a_head_that_fits_is_searched_and_then_committed_on() -> None:
 @pytest.mark.parametrize(
     "nothing_to_find",
     [
-        intent(5, 10, [], vectors=True),
-        intent(None, 10, requires_empty=True, vectors=True),
-        intent(5, 10, vectors=False),
+        epoch_commit(5, 10, [], vectors=True),
+        epoch_commit(None, 10, requires_empty=True, vectors=True),
+        epoch_commit(5, 10, vectors=False),
     ],
 )
 def test_nothing_is_searched_where_there_is_nothing_to_find(nothing_to_find: object) -> None:
@@ -86,11 +95,11 @@ def test_the_ledger_counts_what_is_really_committed() -> None:
 
 
 def test_keys_without_older_rows_make_an_append_and_deletes_of_unknown_keys_nothing() -> None:
-    keys_of_deleted = file("k", Kind.EQUALITY_DELETE)
-    mine = intent(5, 10, [file(), keys_of_deleted], vectors=True)
+    keys_of_deleted = file("k", FileKind.EQUALITY_DELETE)
+    mine = epoch_commit(5, 10, [file(), keys_of_deleted], vectors=True)
     plan = located_plan(mine, Located(files=(file(),)))
     assert (plan.entry.operation, plan.entry.delete_files, plan.entry.deletes) == ("append", 0, 0)
-    only_deletes = intent(5, 10, [keys_of_deleted], vectors=True)
+    only_deletes = epoch_commit(5, 10, [keys_of_deleted], vectors=True)
     assert located_plan(only_deletes, Located(files=())).entry.operation == "heartbeat"
     by_equality = located_plan(mine, Located(files=mine.plan.files)).entry
     assert (by_equality.operation, by_equality.delete_files, by_equality.deletes) == ("row_delta", 1, 3)
@@ -98,16 +107,16 @@ def test_keys_without_older_rows_make_an_append_and_deletes_of_unknown_keys_noth
 
 def test_a_lost_race_is_searched_again_and_after_three_published_by_equality() -> None:
     heads = [head(*[FOREIGN] * n, entry(5)) for n in range(LOOKUPS_LOST_MAX + 1)]
-    lake = ScriptedLake(heads, [*[Conflicted("409")] * LOOKUPS_LOST_MAX, Accepted(7)])
+    committer = ScriptedLake(heads, [*[Conflicted("409")] * LOOKUPS_LOST_MAX, Accepted(7)])
     answers = [found(found=n) for n in range(LOOKUPS_LOST_MAX + 1)]
     locator = ScriptedLocator(answers)
-    outcome = publish(MINE, lake, StillClock(), Notebook(), locator)
+    outcome = publish(MINE, committer, StillClock(), Notebook(), locator)
     assert outcome == Published(7, MINE.plan)
     assert outcome.plan.entry.deletes == 3  # type: ignore[union-attr]
     assert [asked for asked, _ in locator.asked] == heads
     assert [by_equality for _, by_equality in locator.asked] == [False] * LOOKUPS_LOST_MAX + [True]
-    assert [used for used, _ in lake.commits] == heads
-    assert [plan.entry.deletes for _, plan in lake.commits] == [0, 1, 2, 3], "what was lost is not reported"
+    assert [used for used, _ in committer.commits] == heads
+    assert [plan.entry.deletes for _, plan in committer.commits] == [0, 1, 2, 3], "what was lost is not reported"
 
 
 def test_an_unanswered_commit_is_no_lost_race() -> None:
@@ -125,25 +134,25 @@ def test_losses_are_remembered_over_a_catalog_that_is_away() -> None:
 
 
 def test_a_search_that_fails_is_tried_again_within_the_same_bound() -> None:
-    lake = ScriptedLake([head(entry(5))] * ATTEMPTS_MAX)
-    locator = ScriptedLocator([errors.StorageUnavailable("disk")] * ATTEMPTS_MAX)
-    outcome = publish(MINE, lake, StillClock(), Notebook(), locator)
-    assert outcome == GaveUp(ATTEMPTS_MAX, False, "StorageUnavailable: disk")
-    assert lake.commits == []
+    committer = ScriptedLake([head(entry(5))] * EPOCHS.attempts)
+    locator = ScriptedLocator([errors.StorageUnavailable("disk")] * EPOCHS.attempts)
+    outcome = publish(MINE, committer, StillClock(), Notebook(), locator)
+    assert outcome == GaveUp(EPOCHS.attempts, False, "StorageUnavailable: disk")
+    assert committer.commits == []
 
 
 def test_a_search_that_can_never_succeed_stops_the_epoch() -> None:
     gone = errors.TableChanged("a data file is gone")
-    lake = ScriptedLake([head(entry(5)), head(entry(5))])
-    assert publish(MINE, lake, StillClock(), Notebook(), ScriptedLocator([gone])) == Stopped(gone)
+    committer = ScriptedLake([head(entry(5)), head(entry(5))])
+    assert publish(MINE, committer, StillClock(), Notebook(), ScriptedLocator([gone])) == Stopped(gone)
     assert advance(Locating(1, head(entry(5))), LocatingRefused(gone), MINE) == Stopped(gone)
 
 
 def test_a_file_that_a_rewrite_and_an_expiry_took_away_is_no_damage() -> None:
     before, after = head(entry(5)), head(FOREIGN, entry(5))
-    lake = ScriptedLake([before, after, after], [Accepted(7)])
+    committer = ScriptedLake([before, after, after], [Accepted(7)])
     locator = ScriptedLocator([errors.TableChanged("a data file is gone"), found()])
-    assert publish(MINE, lake, StillClock(), Notebook(), locator) == Published(7, MINE.plan)
+    assert publish(MINE, committer, StillClock(), Notebook(), locator) == Published(7, MINE.plan)
     assert [asked for asked, _ in locator.asked] == [before, after]
 
 
@@ -152,23 +161,23 @@ def test_an_epoch_that_needs_a_search_cannot_be_published_without_one() -> None:
         publish(MINE, ScriptedLake([head(entry(5))]), StillClock(), Notebook())
 
 
-PARTIAL = file("partial-1", Kind.PARTIAL, equality_ids=())
+PARTIAL = file("partial-1", FileKind.PARTIAL, equality_ids=())
 
 
 def test_an_epoch_with_partial_rows_is_searched_for_on_every_head_and_never_published_by_equality() -> None:
     """Deletes by key cannot fill what a row lacks, so a race that is always lost ends in giving up."""
-    mine = intent(5, 10, [file(), PARTIAL], vectors=True)
-    heads = [head(*[FOREIGN] * n, entry(5)) for n in range(ATTEMPTS_MAX)]
-    lake = ScriptedLake(heads, [Conflicted("409")] * ATTEMPTS_MAX)
-    locator = ScriptedLocator([found()] * ATTEMPTS_MAX)
-    outcome = publish(mine, lake, StillClock(), Notebook(), locator)
+    mine = epoch_commit(5, 10, [file(), PARTIAL], vectors=True)
+    heads = [head(*[FOREIGN] * n, entry(5)) for n in range(EPOCHS.attempts)]
+    committer = ScriptedLake(heads, [Conflicted("409")] * EPOCHS.attempts)
+    locator = ScriptedLocator([found()] * EPOCHS.attempts)
+    outcome = publish(mine, committer, StillClock(), Notebook(), locator)
     assert isinstance(outcome, GaveUp)
-    assert [by_equality for _, by_equality in locator.asked] == [False] * ATTEMPTS_MAX
+    assert [by_equality for _, by_equality in locator.asked] == [False] * EPOCHS.attempts
     assert [asked for asked, _ in locator.asked] == heads
 
 
 def test_partial_rows_are_no_files_of_the_table() -> None:
-    mine = intent(5, 10, [PARTIAL], vectors=True)
+    mine = epoch_commit(5, 10, [PARTIAL], vectors=True)
     assert (mine.plan.entry.data_files, mine.plan.entry.delete_files, mine.plan.entry.rows) == (0, 0, 0)
     assert mine.plan.data_files == mine.plan.delete_files == ()
     whole = located_plan(mine, Located(files=(file(), vector()), found=2))  # type: ignore[arg-type]
@@ -180,4 +189,4 @@ def test_partial_rows_are_no_files_of_the_table() -> None:
 @pytest.mark.parametrize("road", [{"vectors": False}, {"vectors": True, "requires_empty": True}])
 def test_partial_rows_that_nobody_would_complete_cannot_be_meant(road: dict[str, bool]) -> None:
     with pytest.raises(ValueError, match="partial"):
-        intent(None, 10, [PARTIAL], **road)
+        epoch_commit(None, 10, [PARTIAL], **road)

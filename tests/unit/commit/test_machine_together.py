@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from coordinator_builders import Notebook, StillClock, entry, head, intent
+from commit_builders import Notebook, StillClock, entry, epoch_commit, head
 
 from frazil import errors
-from frazil.coordinator.admission import Stopped
-from frazil.coordinator.publish import AlreadyPublished, GaveUp, HeldBack, Intent, Published, Recut
-from frazil.coordinator.publisher import publish_together
+from frazil.commit.admission import Stopped
+from frazil.commit.machine import AlreadyPublished, EpochCommit, GaveUp, HeldBack, Published, Recut
+from frazil.commit.publisher import publish_together
 from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, Unknown
+from frazil.model.files import LiveFiles
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.live import LiveFiles
-from frazil.model.names import TableName
 
 A, B, C = (TableName(("shop",), name) for name in ("a", "b", "c"))
 BEFORE, AFTER = head(entry(5)), head(entry(10, 5), entry(5))
 
 
-def of(table: TableName) -> Intent:
-    return replace(intent(5, 10), table=table)
+def of(table: TableName) -> EpochCommit:
+    return replace(epoch_commit(5, 10), table=table)
 
 
 class TwoTables:

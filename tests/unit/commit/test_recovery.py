@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from coordinator_builders import ALICE, BOB, FOREIGN, JOB, ORDERS, REPLACE, at, coordinator, entry, head, mirrored
+from commit_builders import ALICE, BOB, FOREIGN, JOB, ORDERS, REPLACE, at, coordinator, entry, head, mirrored
 
 from frazil import errors
-from frazil.coordinator.frontier import At, Fresh, read_frontier
-from frazil.coordinator.recovery import Start, newest_generation, rewind_plan, start
+from frazil.commit.frontier_check import At, Fresh, read_frontier
+from frazil.commit.recovery import StartPoint, newest_generation, rewind_plan, start
 from frazil.model.commit import CommitPlan
-from frazil.model.epoch import Frontier
+from frazil.model.frontier import Frontier
 from frazil.model.ledger import Fence, SnapshotFacts, TableHead
 
 OPERATOR = Fence(8, BOB)
@@ -30,12 +30,12 @@ def landed(before: TableHead, plan: CommitPlan) -> TableHead:
 
 def test_a_fresh_table_starts_without_a_frontier() -> None:
     """H54"""
-    assert start(head(FOREIGN), ORDERS, coordinator()) == Start(None, None)
+    assert start(head(FOREIGN), ORDERS, coordinator()) == StartPoint(None, None)
 
 
 def test_a_table_goes_on_from_its_newest_entry_with_its_notes() -> None:
     found = start(head(REPLACE, entry(7, 5, notes='["file"]'), entry(5)), ORDERS, coordinator(2))
-    assert isinstance(found, Start)
+    assert isinstance(found, StartPoint)
     assert found.frontier == Frontier(at(7), '["file"]')
     assert found.entry is not None
     assert found.entry.snapshot_id == 2
@@ -44,7 +44,7 @@ def test_a_table_goes_on_from_its_newest_entry_with_its_notes() -> None:
 def test_a_table_whose_history_expired_goes_on_from_the_property() -> None:
     """H3"""
     found = start(head(FOREIGN, cut=True, first_id=9, mirror=mirrored(entry(7), 3)), ORDERS, coordinator(2))
-    assert isinstance(found, Start)
+    assert isinstance(found, StartPoint)
     assert found.frontier == Frontier(at(7))
 
 
@@ -86,7 +86,7 @@ def test_after_a_rewind_the_pipeline_goes_on_and_older_coordinators_do_not() -> 
     after = landed(rolled_back, plan)
     assert isinstance(read_frontier(after, JOB), At)
     found = start(after, ORDERS, coordinator(9))
-    assert isinstance(found, Start)
+    assert isinstance(found, StartPoint)
     assert found.frontier == Frontier(at(5))
     assert isinstance(start(after, ORDERS, coordinator(1)), errors.Fenced)
     assert rewind_plan(after, ORDERS, JOB, Fence(9, BOB)) is None
@@ -99,7 +99,7 @@ def test_a_rewind_that_finds_nothing_of_ours_forgets_and_fences() -> None:
     assert plan.forget
     after = landed(rolled_back, plan)
     assert read_frontier(after, JOB) == Fresh(OPERATOR)
-    assert start(after, ORDERS, coordinator(9)) == Start(None, None)
+    assert start(after, ORDERS, coordinator(9)) == StartPoint(None, None)
     assert isinstance(start(after, ORDERS, coordinator(1)), errors.Fenced)
 
 

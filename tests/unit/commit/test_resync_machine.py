@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from coordinator_builders import (
+from commit_builders import (
     ALICE,
     BOB,
     FOREIGN,
@@ -23,9 +23,9 @@ from coordinator_builders import (
 )
 
 from frazil import errors
-from frazil.coordinator.admission import Coordinator
-from frazil.coordinator.frontier import At, Fresh, read_frontier
-from frazil.coordinator.resync import (
+from frazil.commit.admission import Coordinator
+from frazil.commit.frontier_check import At, Fresh, read_frontier
+from frazil.commit.resync_machine import (
     ATTEMPTS_MAX,
     Abandonment,
     Adopt,
@@ -34,9 +34,9 @@ from frazil.coordinator.resync import (
     Begin,
     Behind,
     Clear,
-    Drop,
+    DropBranch,
     Loading,
-    Moved,
+    MainMoved,
     NotUnderWay,
     TakeOver,
     clear_plan,
@@ -44,11 +44,11 @@ from frazil.coordinator.resync import (
     highest_generation,
     resync_stage,
 )
-from frazil.coordinator.resyncer import abandon_resync, adopt_resync, begin_resync
+from frazil.commit.resync_runner import abandon_resync, adopt_resync, begin_resync
 from frazil.model.commit import Accepted, ClearPlan, CommitAnswer, CommitPlan, Conflicted, Refused, Unknown
-from frazil.model.epoch import Frontier
+from frazil.model.frontier import Frontier
+from frazil.model.ids import TableName
 from frazil.model.ledger import BRANCH_FACT, BranchedHead, Fence, LedgerEntry, SnapshotFacts, TableHead
-from frazil.model.names import TableName
 from frazil.model.position import ClusterTime
 
 ME = coordinator(3)
@@ -200,6 +200,7 @@ def test_a_load_begins_with_a_mark_that_has_a_fence_and_no_position() -> None:
     step = begin(table([entry(7)]))
     assert isinstance(step, Clear)
     assert step.plan.summary == {
+        "frazil.format": "1",
         "frazil.job-id": "shop",
         "frazil.fence": ME.fence.text,
         "frazil.incarnation": "cluster-1",
@@ -286,8 +287,8 @@ def test_positions_of_another_source_say_nothing_about_time() -> None:
 def test_a_branch_that_goes_on_or_begins_anew_is_looked_at_again() -> None:
     before = table([entry(7)], [loaded(15), clear()])
     after = table([entry(7)], [loaded(20, 15), loaded(15), clear()])
-    assert adopt(after, what=newest(before)) == Moved(newest(after))
-    assert adopt(table([entry(7)], [clear(), loaded(15), clear()]), what=newest(before)) == Moved(None)
+    assert adopt(after, what=newest(before)) == MainMoved(newest(after))
+    assert adopt(table([entry(7)], [clear(), loaded(15), clear()]), what=newest(before)) == MainMoved(None)
 
 
 def test_an_adoption_that_landed_is_found() -> None:
@@ -321,8 +322,8 @@ def test_an_entry_that_was_not_read_from_a_branch_cannot_be_adopted() -> None:
 
 def test_a_load_is_given_up_if_there_is_one() -> None:
     wish = Abandonment(table=ORDERS, coordinator=ME)
-    assert decide(table([entry(7)], [loaded(20), clear()]), wish) == Drop()
-    assert decide(table([entry(7)], [loaded(20, incarnation="cluster-0"), clear()]), wish) == Drop()
+    assert decide(table([entry(7)], [loaded(20), clear()]), wish) == DropBranch()
+    assert decide(table([entry(7)], [loaded(20, incarnation="cluster-0"), clear()]), wish) == DropBranch()
     assert decide(table([entry(7)]), wish) == NotUnderWay()
     assert decide(table([entry(7)], [FOREIGN]), wish) == NotUnderWay()
 
@@ -372,9 +373,9 @@ UNCERTAIN = [Conflicted("409"), Unknown("timeout"), ConnectionResetError("broken
 
 
 def test_beginning_sends_one_commit_on_the_head_that_was_read() -> None:
-    lake, clock = ScriptedBranch([PLAIN], [Accepted(8)]), StillClock()
-    assert begin_resync(ORDERS, lake, ME, clock) == Loading(None, None)
-    assert lake.sent == [("begin", PLAIN.main)]
+    committer, clock = ScriptedBranch([PLAIN], [Accepted(8)]), StillClock()
+    assert begin_resync(ORDERS, committer, ME, clock) == Loading(None, None)
+    assert committer.sent == [("begin", PLAIN.main)]
     assert clock.waits == [0.0]
 
 
@@ -383,9 +384,9 @@ def test_a_beginning_whose_answer_proves_nothing_is_looked_for_and_not_sent_twic
     answer: CommitAnswer | Exception,
 ) -> None:
     """H6, H43"""
-    lake, clock = ScriptedBranch([PLAIN, errors.CatalogUnavailable("?"), CLEARED], [answer]), StillClock()
-    assert begin_resync(ORDERS, lake, ME, clock) == Loading(None, None)
-    assert len(lake.sent) == 1
+    committer, clock = ScriptedBranch([PLAIN, errors.CatalogUnavailable("?"), CLEARED], [answer]), StillClock()
+    assert begin_resync(ORDERS, committer, ME, clock) == Loading(None, None)
+    assert len(committer.sent) == 1
     assert clock.waits == [0.0, 0.1, 0.2]
 
 
@@ -393,26 +394,29 @@ def test_a_beginning_whose_answer_proves_nothing_is_looked_for_and_not_sent_twic
 def test_a_take_over_is_looked_at_whatever_the_answer(answer: CommitAnswer | Exception) -> None:
     """H6"""
     theirs = table([entry(7)], [loaded(20, fence=Fence(2, BOB)), clear(Fence(2, BOB))])
-    lake = ScriptedBranch([theirs, LOADED], [answer])
-    assert begin_resync(ORDERS, lake, ME, StillClock()) == Loading(Frontier(at(20)), newest(LOADED))
-    assert lake.sent == [("commit", theirs.branch)]
+    committer = ScriptedBranch([theirs, LOADED], [answer])
+    assert begin_resync(ORDERS, committer, ME, StillClock()) == Loading(Frontier(at(20)), newest(LOADED))
+    assert committer.sent == [("commit", theirs.branch)]
 
 
 @pytest.mark.parametrize("answer", UNCERTAIN, ids=str)
 def test_an_adoption_whose_answer_proves_nothing_is_looked_for(answer: CommitAnswer | Exception) -> None:
     """H6, H43"""
     done = table([entry(7)], mirror=mirrored(entry(20, operation="adopt", fence=ME.fence), 103))
-    lake = ScriptedBranch([LOADED, done], [answer])
+    committer = ScriptedBranch([LOADED, done], [answer])
     what = newest(LOADED)
-    assert adopt_resync(ORDERS, lake, ME, StillClock(), what) == Adopted(what)
-    assert lake.sent == [("adopt", LOADED.branch)]
+    assert adopt_resync(ORDERS, committer, ME, StillClock(), what) == Adopted(what)
+    assert committer.sent == [("adopt", LOADED.branch)]
 
 
 def test_an_adoption_that_did_not_land_is_sent_again_on_the_newer_head() -> None:
     moved = table([entry(7)], [loaded(20), clear()], since=[FOREIGN])
-    lake = ScriptedBranch([LOADED, moved], [Conflicted("409"), Accepted(9)])
-    assert isinstance(adopt_resync(ORDERS, lake, ME, StillClock(), newest(LOADED)), Adopted)
-    assert [head is heads.branch for (_, head), heads in zip(lake.sent, (LOADED, moved), strict=True)] == [True, True]
+    committer = ScriptedBranch([LOADED, moved], [Conflicted("409"), Accepted(9)])
+    assert isinstance(adopt_resync(ORDERS, committer, ME, StillClock(), newest(LOADED)), Adopted)
+    assert [head is heads.branch for (_, head), heads in zip(committer.sent, (LOADED, moved), strict=True)] == [
+        True,
+        True,
+    ]
 
 
 def test_after_a_lost_answer_a_newer_coordinator_ends_this_one() -> None:
@@ -423,9 +427,9 @@ def test_after_a_lost_answer_a_newer_coordinator_ends_this_one() -> None:
 
 
 def test_giving_up_looks_again_too() -> None:
-    lake = ScriptedBranch([LOADED, PLAIN], [Unknown("?")])
-    abandon_resync(ORDERS, lake, ME, StillClock())
-    assert lake.sent == [("abandon", LOADED.branch)]
+    committer = ScriptedBranch([LOADED, PLAIN], [Unknown("?")])
+    abandon_resync(ORDERS, committer, ME, StillClock())
+    assert committer.sent == [("abandon", LOADED.branch)]
 
 
 def test_a_refusal_is_final_and_names_the_table() -> None:
@@ -435,9 +439,9 @@ def test_a_refusal_is_final_and_names_the_table() -> None:
 
 
 def test_attempts_are_bounded_and_doubt_is_told() -> None:
-    lake = ScriptedBranch([PLAIN] * ATTEMPTS_MAX, [Unknown("timeout")] * ATTEMPTS_MAX)
+    committer = ScriptedBranch([PLAIN] * ATTEMPTS_MAX, [Unknown("timeout")] * ATTEMPTS_MAX)
     with pytest.raises(errors.OutcomeUnknown, match="8 times"):
-        begin_resync(ORDERS, lake, ME, StillClock())
+        begin_resync(ORDERS, committer, ME, StillClock())
     silent = ScriptedBranch([errors.CatalogUnavailable("no answer")] * ATTEMPTS_MAX)
     with pytest.raises(errors.CatalogUnavailable, match="no answer"):
         begin_resync(ORDERS, silent, ME, StillClock())

@@ -10,7 +10,7 @@ import pytest
 from config_builders import GOOD, config, lines
 
 from frazil.config.load import config_hash, load_config, parse_config
-from frazil.config.model import CatalogType, SnapshotMode
+from frazil.config.pipeline_config import CatalogType, SnapshotMode
 from frazil.errors import ConfigError
 from frazil.model.write import DeleteMode
 
@@ -132,6 +132,7 @@ def test_what_a_later_version_brings_is_refused_by_name(old: str, new: str, path
         ("target: analytics.orders", "target: orders", "tables[0].target: table 'orders' must be written namespace."),
         ("target: analytics.orders", "target: _frazil.x", "tables[0].target: the namespace _frazil is reserved"),
         ("key: [id]", "properties: {format-version: 3}", "tables[0].properties.format-version: set format_version"),
+        ("key: [id]", "properties: {encryption.key-id: k}", "tables[0].properties.encryption.key-id: Frazil writes"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_it_must_be(old: str, new: str, message: str) -> None:

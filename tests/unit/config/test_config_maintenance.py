@@ -56,3 +56,8 @@ def test_everything_has_a_default() -> None:
     assert block.expire.max_age == 5 * 86400
     assert block.orphans.older_than == 3 * 86400
     assert block.queue.grace == 86400
+
+
+def test_files_of_others_are_deleted_only_if_that_is_said() -> None:
+    assert not MaintenanceConfig().queue.delete_outside
+    assert MaintenanceConfig.model_validate({"queue": {"delete_outside": True}}).queue.delete_outside

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from frazil.config.load import parse_config
-from frazil.config.model import PipelineConfig
-from frazil.config.mongo import MongoSource
+from frazil.config.mongodb import MongoSource
+from frazil.config.pipeline_config import PipelineConfig
 from frazil.config.routing import target_of
 from frazil.errors import ConfigError
 from frazil.model.write import SchemaConflict

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from random import Random
 from typing import Any
 
 import pytest
 from config_builders import with_tables
 from pydantic import ValidationError
 
-from frazil.config.routing import claim_on, matches, route
+from frazil.config.routing import matches, route_of
 from frazil.errors import ConfigError
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
 
 
 def targets(entries: list[Mapping[str, Any] | str], *names: str) -> dict[str, str]:
-    return {r.source: r.target.text for r in route(with_tables(*entries), names)}
+    config = with_tables(*entries)
+    return {name: taken.target.text for name in names if (taken := route_of(config, name)) is not None}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,7 @@ def test_a_target_is_claimed_by_the_entry_that_would_make_it_again(target: str, 
     """An entry that names one table claims one target, and not all that its template might give to others."""
     patterned = {"source": "log_*", "target": "logs.{table}"}
     config = with_tables("shop.public.orders", {"source": "items", "target": "lake.items"}, patterned)
-    claim = claim_on(config, TableName.parse(target))
+    claim = config.entries.claiming(TableName.parse(target))
     assert (None if claim is None else claim.source) == source
 
 
@@ -95,18 +98,24 @@ def test_a_table_that_no_entry_names_is_left_out() -> None:
     assert targets(["shop.public.orders"], "shop.public.secret") == {}
 
 
-def test_two_tables_of_a_pattern_cannot_fill_one_target() -> None:
-    config = with_tables({"source": "shop.*.*", "target": "lake.{table}"})
-    with pytest.raises(ConfigError, match=r"shop.a.t and shop.b.t would both fill lake.t") as caught:
-        route(config, ["shop.a.t", "shop.b.t"])
-    assert "{schema}" in caught.value.hint
-
-
 def test_a_short_name_that_fits_two_entries_is_not_guessed_about() -> None:
     config = with_tables("a.public.orders", "b.public.orders")
     with pytest.raises(ConfigError, match=r"fits two entries: a.public.orders and b.public.orders") as caught:
-        route(config, ["orders"])
+        route_of(config, "orders")
     assert "full_table_name" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["shop.public.order items", "shop.public.a/b", "_frazil.public.t", "shop.public.`"])
+def test_a_name_that_no_target_can_have_is_told_with_an_entry_that_helps(name: str) -> None:
+    pattern = {"source": "*", "target": "{database}.{table}"}
+    with pytest.raises(ConfigError) as caught:
+        route_of(with_tables(pattern), name)
+    assert caught.value.facts["table"] == name
+    match = re.search(r"source: (.+) and a target that can be, like (\S+);", caught.value.hint)
+    assert match is not None
+    taken = route_of(with_tables(pattern, {"source": match[1], "target": match[2]}), name)
+    assert taken is not None
+    assert taken.target.text == match[2]
 
 
 @pytest.mark.parametrize(
@@ -123,3 +132,33 @@ def test_a_target_that_no_table_could_have_is_refused(source: str, target: str, 
     with pytest.raises(ValidationError) as caught:
         with_tables({"source": source, "target": target})
     assert message in str(caught.value)
+
+
+def test_an_entry_is_found_by_its_names_as_if_all_were_compared() -> None:
+    """However many there are, a name meets the entries that have its parts, whichever of the two is longer."""
+    chance = Random(7)
+    for _ in range(300):
+        names = [".".join(chance.choice("abc") for _ in range(chance.randint(1, 3))) for _ in range(12)]
+        sources = list(dict.fromkeys(chance.choice((name, name.replace("c", "*"))) for name in names[:6]))
+        config = with_tables(*({"source": source, "target": f"n{at}.{{table}}"} for at, source in enumerate(sources)))
+        for name in names:
+            fitting = [entry for entry in config.tables if matches(entry.source, name)]
+            exact = [entry for entry in fitting if "*" not in entry.source]
+            assert config.entries.wants(name) == bool(fitting)
+            if len(exact) > 1:
+                with pytest.raises(ConfigError, match=f"fits two entries: {exact[0].source} and {exact[1].source}"):
+                    config.entries.taking(name)
+            else:
+                assert config.entries.taking(name) is next(iter(exact or fitting), None)
+
+
+def test_entries_that_fit_nothing_are_named() -> None:
+    config = with_tables(
+        {"source": "shop.public.orders"}, {"source": "shop.public.ordres"}, {"source": "shop.public.o*"},
+        {"source": "shop.public.item_*"}, {"source": "items"},
+    )  # fmt: skip
+    unmet = config.entries.unmet(["orders", "shop.public.items"])
+    assert [entry.source for entry in unmet] == ["shop.public.ordres", "shop.public.item_*"]
+    assert sorted(entry.source for entry in config.entries.unmet(["users"])) == sorted(
+        entry.source for entry in config.tables
+    )

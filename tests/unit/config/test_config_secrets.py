@@ -60,6 +60,13 @@ def test_a_redactor_finds_the_values_in_text_of_any_origin() -> None:
     assert text == f"driver said: login {MASK} / {MASK} failed, {MASK}, header {MASK}; orders are fine"
 
 
+def test_the_short_name_of_azures_account_key_is_a_secret_among_options_only() -> None:
+    loaded = config("source.options={account: lake, key: accountsecret}")
+    assert masked(loaded)["source"]["options"] == {"account": "lake", "key": MASK}
+    assert Redactor(loaded)("key accountsecret of account lake") == f"key {MASK} of account lake"
+    assert masked(loaded)["tables"][0]["key"] == ["id"]
+
+
 def test_an_error_about_a_secret_value_does_not_repeat_it() -> None:
     with pytest.raises(ConfigError) as caught:
         config("source.options.aws_secret_access_key=[hunter22]", "source.schema_from=mysql://u:hunter22@h/d")
@@ -96,6 +103,9 @@ def test_harmless_names_are_not_hidden(name: str) -> None:
         ("https://host:8181/v1", "https://host:8181/v1"),
         ("jdbc:postgresql://h/d?user=u&password=p&ssl=true", "jdbc:postgresql://h/d?user=u&password=***&ssl=true"),
         ("host=h password='a b' dbname=d", "host=h password=*** dbname=d"),
+        ("https://token@host/feed", "https://***@host/feed"),
+        ("https://h/feed?sv=1&sig=abc", "https://h/feed?sv=1&sig=***"),
+        ("abfss://container@account.dfs.core.windows.net/x", "abfss://container@account.dfs.core.windows.net/x"),
         ("nothing to hide", "nothing to hide"),
     ],
 )

@@ -7,11 +7,11 @@ from config_builders import GOOD, config, lines
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frazil.config.cockroachdb import SinklessOptions
 from frazil.config.load import parse_config
-from frazil.config.model import CatalogType
+from frazil.config.parse_values import bytes_of, bytes_text, duration_text, seconds_of, texts_of
+from frazil.config.pipeline_config import CatalogType
 from frazil.config.sink_url import parse_sink_url
-from frazil.config.source import SinklessOptions
-from frazil.config.values import bytes_of, bytes_text, duration_text, seconds_of, texts_of
 from frazil.errors import ConfigError
 
 SINKLESS = lines(("s3://feeds/shop", "postgresql://root@localhost:26257/shop"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from frazil.config.model import PipelineConfig
+from frazil.config.pipeline_config import PipelineConfig
 
 PAGE = Path(__file__).parents[3] / "docs" / "maintenance.md"
 KNOWN = (

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from frazil.model import columns as c
-from frazil.model.columns import Field
-from frazil.workers.lookup.index import KeyIndex
-from frazil.workers.lookup.keys import KeyCodec, Keys
+from frazil.data.keys.codec import KeyCodec, Keys
+from frazil.data.keys.index import KeyIndex
+from frazil.model import schema as c
+from frazil.model.schema import Field
 
 # A busy machine is slow and not wrong. A folder shared by all examples of a test is overwritten by each.
 patient = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

@@ -10,12 +10,12 @@ from uuid import UUID as Uuid
 import pyarrow as pa
 import pytest
 
+from frazil.data.arrow_types import arrow_schema, arrow_type, leaves
+from frazil.data.bind import Binding, key_fields
 from frazil.errors import BadInput, ConfigError, DoesNotFit, UnknownColumn
-from frazil.model import columns as c
-from frazil.model.columns import Field, ListOf, MapOf, Schema, StructOf
-from frazil.model.names import TableName
-from frazil.workers.arrow_types import arrow_schema, arrow_type, leaves
-from frazil.workers.binding import Binding, key_fields
+from frazil.model import schema as c
+from frazil.model.ids import TableName
+from frazil.model.schema import Field, ListOf, MapOf, Schema, StructOf
 
 TABLE = TableName.parse("shop.orders")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from datetime import UTC, date, datetime
 from decimal import Decimal as D
+from pathlib import Path
 from typing import Any
 from uuid import UUID as Uuid
 
@@ -13,11 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.model import columns as c
-from frazil.model.columns import Field
+from frazil.data.arrow_types import arrow_schema, arrow_type
+from frazil.data.column_metrics import FileMetrics, lower_bound, single_value, upper_bound
+from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
+from frazil.model import schema as c
 from frazil.model.files import ColumnMetrics
-from frazil.workers.arrow_types import arrow_schema, arrow_type
-from frazil.workers.metrics import FileMetrics, lower_bound, single_value, upper_bound
+from frazil.model.ids import TableName
+from frazil.model.metrics_modes import COUNTS, FULL, NONE, MetricsMode, MetricsModes
+from frazil.model.position import Hlc
+from frazil.model.schema import Field
+from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableTask
 
 
 class NoFooter:
@@ -177,3 +183,44 @@ def test_a_fixed_binary_is_never_cut() -> None:
     value = b"\xff" * 20
     found = measured(c.Primitive("fixed[20]"), [value])
     assert (found.lower, found.upper) == (value, value)
+
+
+def test_the_table_says_how_much_is_told_of_a_column() -> None:
+    fields = [Field(n, f"c{n}", c.STRING) for n in range(1, 5)]
+    modes = MetricsModes(NONE, {1: COUNTS, 2: MetricsMode(length=2), 3: FULL})
+    metrics = FileMetrics(fields, modes)
+    metrics.observe(pa.table([pa.array(["abcd" * 9, None])] * 4, schema=arrow_schema(fields)))
+    counts, cut, full = metrics.finish(NoFooter())  # type: ignore[arg-type]
+    assert (counts.field_id, counts.values, counts.nulls, counts.lower, counts.upper) == (1, 2, 1, None, None)
+    assert (cut.lower, cut.upper) == (b"ab", b"ac")
+    assert full.lower == full.upper == b"abcd" * 9
+
+
+def test_nans_are_counted_where_there_are_no_bounds() -> None:
+    field = Field(1, "d", c.DOUBLE)
+    metrics = FileMetrics([field], MetricsModes(COUNTS))
+    metrics.observe(pa.table([pa.array([1.0, float("nan"), None])], schema=arrow_schema([field])))
+    (told,) = metrics.finish(NoFooter())  # type: ignore[arg-type]
+    assert (told.values, told.nulls, told.nans, told.lower) == (3, 1, 1, None)
+
+
+def test_epochs_tell_of_their_columns_what_the_table_says(tmp_path: Path) -> None:
+    """In data files and in deletes by key; a thousand columns of bounds in each entry would make manifests huge."""
+    schema = c.Schema(0, tuple(Field(n, f"c{n}", c.LONG, n == 1) for n in range(1, 1001)), (1,))
+    target = EpochTarget(Hlc(1), Uuid(int=1), str(tmp_path))
+    task = TableTask(
+        index=0,
+        table=TableName.parse("shop.wide"),
+        schema=schema,
+        key=("c1",),
+        mode=DeleteMode.EQUALITY,
+        epochs=(target,),
+        metrics=MetricsModes.told({"write.metadata.metrics.column.c1": "counts"}, schema),
+    )
+    writer = TableEpochWriter(task, target, TaskOutput(shard=0, attempt="a", parquet=ParquetSettings()))
+    writer.upserts(pa.RecordBatch.from_pydict({f"c{n}": pa.array([n]) for n in range(1, 1001)}))
+    data, deletes = writer.close()
+    assert [told.field_id for told in data.metrics] == list(range(1, 101))
+    assert (data.metrics[0].values, data.metrics[0].lower) == (1, None)
+    assert data.metrics[1].lower is not None
+    assert [(told.field_id, told.values, told.lower) for told in deletes.metrics] == [(1, 1, None)]

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lookup_builders import long_index, long_keys, patient
 
-from frazil.workers.lookup.cache import FileIdentity, IndexCache, entry_name, process_cache
-from frazil.workers.lookup.index import KeyIndex
+from frazil.data.keys.index import KeyIndex
+from frazil.data.keys.index_cache import FileIdentity, IndexCache, entry_name, process_cache
 
 KEY = "1:integer"
 ROWS = 500
@@ -281,8 +281,8 @@ def test_processes_share_a_folder_while_it_is_evicted_and_deleted(tmp_path: Path
 WORKER = """
 import json, sys
 from pathlib import Path
-from test_lookup_cache import answer
-from frazil.workers.lookup.cache import IndexCache
+from test_index_cache import answer
+from frazil.data.keys.index_cache import IndexCache
 cache = IndexCache(Path(sys.argv[1]), int(sys.argv[2]), open_max=2)
 print(json.dumps([answer(cache, number * 7 % 10) for number in range(150)]))
 """

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lookup_builders import TYPES, KeyColumns, key_columns, long_keys, patient
 
+from frazil.data.keys import hash as key_hash
+from frazil.data.keys.codec import KeyCodec, Keys
 from frazil.errors import BadInput, ConfigError
-from frazil.model import columns as c
-from frazil.model.columns import Field, ListOf, MapOf, StructOf
-from frazil.workers.lookup import key_hash
-from frazil.workers.lookup.keys import KeyCodec, Keys
+from frazil.model import schema as c
+from frazil.model.schema import Field, ListOf, MapOf, StructOf
 
 
 def identity(keys: Keys) -> list[Any]:

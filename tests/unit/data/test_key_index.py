@@ -24,8 +24,8 @@ from lookup_builders import (
     string_index,
 )
 
-from frazil.workers.lookup import key_hash
-from frazil.workers.lookup.index import DamagedIndex, KeyIndex
+from frazil.data.keys import hash as key_hash
+from frazil.data.keys.index import DamagedIndex, KeyIndex
 
 
 def wanted_of(data: st.DataObject, key: KeyColumns) -> list[tuple[object, ...]]:

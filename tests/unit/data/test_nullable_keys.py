@@ -16,8 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from frazil.data.keys.nullable import at_place, nullable_keys
+from frazil.data.partition_values import json_scalar
+from frazil.data.read.parquet import UnreadableFile, read_columns
 from frazil.model.arrow import value_type
-from frazil.model.columns import (
+from frazil.model.schema import (
     BINARY,
     BOOLEAN,
     DATE,
@@ -35,9 +38,6 @@ from frazil.model.columns import (
     Primitive,
     Type,
 )  # fmt: skip
-from frazil.workers.lookup.nullable_keys import at_place, nullable_keys
-from frazil.workers.lookup.reading import UnreadableFile, read_columns
-from frazil.workers.partition_values import json_scalar
 
 VALUES: dict[Type, st.SearchStrategy[Any]] = {
     INT: st.integers(-2, 2),

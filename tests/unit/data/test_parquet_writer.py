@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from unit.workers.ordinary_user import refusal_of
+from unit.storage.ordinary_user import refusal_of
 
+from frazil.data import parquet_writer as parquet
+from frazil.data.parquet_writer import RollingWriter
 from frazil.errors import CatalogRefused, ConfigError, FrazilError, StorageUnavailable
-from frazil.model import columns as c
-from frazil.model.columns import Field
+from frazil.model import schema as c
+from frazil.model.schema import Field
 from frazil.model.write import ParquetSettings
-from frazil.workers import parquet
-from frazil.workers.parquet import RollingWriter
-from frazil.workers.storage import local_path, open_output, storage_error
+from frazil.storage.files.open_file import local_path, open_output, storage_error
 
 FIELDS = (Field(1, "id", c.LONG, required=True), Field(2, "data", c.BINARY))
 

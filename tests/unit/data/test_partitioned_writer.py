@@ -11,17 +11,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from worker_builders import R1, table_task, write_job
+from unit.ingest.write.worker_builders import R1, table_task, write_job
 
+from frazil.data import parquet_writer as parquet
+from frazil.data import partitioned_writer as partitioned
 from frazil.errors import CatalogRefused, ConfigError, StorageUnavailable
-from frazil.model import columns as c
-from frazil.model.columns import Field, Schema
-from frazil.model.files import FileClosed, Kind
-from frazil.model.partitions import PartitionField, PartitionSpec, Transform
+from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
+from frazil.model import schema as c
+from frazil.model.files import FileClosed, FileKind
+from frazil.model.partition import PartitionField, PartitionSpec, Transform
+from frazil.model.schema import Field, Schema
 from frazil.model.write import DeleteMode, ParquetSettings, SortField, TableTask, parse_sort
-from frazil.workers import parquet, partitioned, spool
-from frazil.workers.spool import Spool
-from frazil.workers.writer import Place, TableEpochWriter
+from frazil.storage.files import spill as spool
+from frazil.storage.files.spill import SpillFile
 
 ORDERS = Schema(
     3,
@@ -39,7 +41,7 @@ def task(folder: Path, spec: PartitionSpec = BY_REGION, **more: Any) -> TableTas
 
 def writer(given: TableTask, **settings: Any) -> TableEpochWriter:
     job = write_job(given, **settings)
-    return TableEpochWriter(given, given.epochs[0], Place.of(job, 0, "a"))
+    return TableEpochWriter(given, given.epochs[0], TaskOutput.of(job, 0, "a"))
 
 
 def rows(ids: range | list[int], regions: list[str | None], note: bytes = b"") -> pa.RecordBatch:
@@ -49,8 +51,10 @@ def rows(ids: range | list[int], regions: list[str | None], note: bytes = b"") -
 
 
 def ids_by_partition(files: tuple[FileClosed, ...]) -> dict[tuple[Any, ...], list[int]]:
-    found = {f.partition: pq.ParquetFile(f.path).read(["id"])["id"].to_pylist() for f in files if f.kind is Kind.DATA}
-    assert sum(map(len, found.values())) == sum(f.records for f in files if f.kind is Kind.DATA)
+    found = {
+        f.partition: pq.ParquetFile(f.path).read(["id"])["id"].to_pylist() for f in files if f.kind is FileKind.DATA
+    }
+    assert sum(map(len, found.values())) == sum(f.records for f in files if f.kind is FileKind.DATA)
     return found
 
 
@@ -157,7 +161,7 @@ def test_vectors_write_rows_without_deletes_and_the_keys_of_deleted_rows(tmp_pat
     w.deletes(pa.record_batch({"id": [7]}))
     assert not w.drops_deletes
     files = w.close()
-    (keys,) = (f for f in files if f.kind is Kind.EQUALITY_DELETE)
+    (keys,) = (f for f in files if f.kind is FileKind.EQUALITY_DELETE)
     assert pq.read_table(keys.path).to_pylist() == [{"id": 7}]
     assert (keys.spec_id, keys.partition, keys.equality_ids) == (0, (), (1,))
     assert len(files) == 3
@@ -169,7 +173,7 @@ def test_into_an_empty_table_no_key_is_deleted(tmp_path: Path, mode: DeleteMode)
     assert w.drops_deletes
     w.upserts(rows([1], ["eu"]))
     w.deletes(pa.record_batch({"id": [7]}))
-    assert [f.kind for f in w.close()] == [Kind.DATA]
+    assert [f.kind for f in w.close()] == [FileKind.DATA]
 
 
 def test_equality_deletes_belong_to_no_partition(tmp_path: Path) -> None:
@@ -177,7 +181,7 @@ def test_equality_deletes_belong_to_no_partition(tmp_path: Path) -> None:
     emptied = PartitionSpec(5, (PartitionField(1000, 2, "region", Transform("void")),))
     w = writer(task(tmp_path, mode=DeleteMode.EQUALITY, delete_spec=emptied))
     w.upserts(rows([1, 2], ["eu", "us"]))
-    (deletes,) = (f for f in w.close() if f.kind is Kind.EQUALITY_DELETE)
+    (deletes,) = (f for f in w.close() if f.kind is FileKind.EQUALITY_DELETE)
     assert (deletes.spec_id, deletes.partition, deletes.records) == (5, (None,), 2)
 
 
@@ -232,7 +236,7 @@ def test_a_path_that_exists_stops_the_spooled_partitions_too(tmp_path: Path, mon
 def test_the_spool_gives_back_what_it_took_partition_by_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "SPOOL_BYTES", 100)
     schema = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"}), pa.field("u", pa.uuid())])
-    s = Spool(schema)
+    s = SpillFile(schema)
     for start in range(0, 40, 8):
         ids = list(range(start, start + 8))
         uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes([i]) * 16 for i in ids], pa.binary(16)))
@@ -302,7 +306,7 @@ def test_key_columns_of_data_files_get_bloom_filters_if_wanted(tmp_path: Path) -
     for wanted in (True, False):
         given = task(tmp_path / str(wanted), mode=DeleteMode.EQUALITY)
         job = replace(write_job(given), parquet=ParquetSettings(bloom_filter=wanted))
-        w = TableEpochWriter(given, given.epochs[0], Place.of(job, 0, "a"))
+        w = TableEpochWriter(given, given.epochs[0], TaskOutput.of(job, 0, "a"))
         w.upserts(rows(range(1_000), ["eu"] * 1_000))
         data, deletes = w.close()
         group = pq.ParquetFile(data.path).metadata.row_group(0)
@@ -315,7 +319,7 @@ def test_key_columns_of_data_files_get_bloom_filters_if_wanted(tmp_path: Path) -
 def test_sizes_and_encodings_of_the_settings_are_in_the_footer(tmp_path: Path) -> None:
     settings = ParquetSettings(dictionary=False, compression="snappy", row_group_rows=5_000, page_bytes=4_096)
     given = task(tmp_path)
-    w = TableEpochWriter(given, given.epochs[0], Place.of(replace(write_job(given), parquet=settings), 0, "a"))
+    w = TableEpochWriter(given, given.epochs[0], TaskOutput.of(replace(write_job(given), parquet=settings), 0, "a"))
     w.upserts(rows(range(12_000), ["eu"] * 12_000))
     (file,) = w.close()
     footer = pq.ParquetFile(file.path).metadata

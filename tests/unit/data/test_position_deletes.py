@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from lookup_builders import numbered, patient, write_parquet
 from pyroaring import BitMap64
 
+from frazil.data.deletes import positions
+from frazil.data.deletes.positions import read_positions, write_positions
+from frazil.data.read.parquet import UnreadableFile
 from frazil.errors import CatalogRefused, TableChanged
 from frazil.model.write import ParquetSettings
-from frazil.workers.lookup import positions
-from frazil.workers.lookup.positions import read_positions, write_positions
-from frazil.workers.lookup.reading import UnreadableFile
 
 PATHS = st.text("ab/é", min_size=1, max_size=30)
 DELETES = st.dictionaries(PATHS, st.sets(st.integers(0, 1 << 40), min_size=1, max_size=30), min_size=1, max_size=6)

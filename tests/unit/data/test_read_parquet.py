@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lookup_builders import LONG_ID, KeyColumns, key_columns, long_keys, numbered, patient, positions_of, write_parquet
-from unit.workers.ordinary_user import refusal_of
+from unit.storage.ordinary_user import refusal_of
 
+from frazil.data.keys.codec import KeyCodec
+from frazil.data.read.parquet import UnreadableFile, index_file, read_keys, read_rows
 from frazil.errors import CatalogRefused, ConfigError, TableChanged
-from frazil.model import columns as c
-from frazil.model.columns import Field, ListOf, MapOf, StructOf
-from frazil.workers.lookup.keys import KeyCodec
-from frazil.workers.lookup.reading import UnreadableFile, index_file, read_keys, read_rows
-from frazil.workers.storage import open_input
+from frazil.model import schema as c
+from frazil.model.schema import Field, ListOf, MapOf, StructOf
+from frazil.storage.files.open_file import open_input
 
 NAME = Field(2, "name", c.STRING)
 

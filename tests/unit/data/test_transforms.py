@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mmh3 import hash as reference_hash
 
+from frazil.data.arrow_types import arrow_type
+from frazil.data.partition_values import by_partition, json_scalar, json_values
+from frazil.data.transforms import apply, bind_spec, hashes
 from frazil.errors import ConfigError, DoesNotFit
-from frazil.model import columns as c
+from frazil.model import schema as c
 from frazil.model.arrow import value_type
-from frazil.model.columns import Decimal, Field, ListOf, Schema, StructOf, Type
-from frazil.model.names import TableName
-from frazil.model.partitions import PartitionField, PartitionSpec, Transform, takes
-from frazil.workers.arrow_types import arrow_type
-from frazil.workers.partition_values import by_partition, json_scalar, json_values
-from frazil.workers.transforms import apply, bind_spec, hashes
+from frazil.model.ids import TableName
+from frazil.model.partition import PartitionField, PartitionSpec, Transform, takes
+from frazil.model.schema import Decimal, Field, ListOf, Schema, StructOf, Type
 
 TABLE = TableName.parse("shop.orders")
 FIXED = c.Primitive("fixed[4]")

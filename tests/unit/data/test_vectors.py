@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from lookup_builders import patient
 from pyroaring import BitMap64
 
-from frazil.errors import CatalogRefused, TableChanged
-from frazil.model.files import Blob
-from frazil.workers.lookup.vectors import (
+from frazil.data.deletes.vectors import (
     POSITION_MAX,
     DamagedVector,
     decode,
@@ -27,6 +25,8 @@ from frazil.workers.lookup.vectors import (
     to_positions,
     write_puffin,
 )
+from frazil.errors import CatalogRefused, TableChanged
+from frazil.model.files import Blob
 
 POSITIONS = st.sets(
     st.one_of(st.integers(0, 200), st.integers(0, 1 << 34), st.sampled_from([POSITION_MAX, 1 << 32, (1 << 32) - 1]))

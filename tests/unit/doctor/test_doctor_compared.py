@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from frazil.daemon.examining import compared
-from frazil.model.examination import Finding, Severity, Trouble
+from frazil.doctor.doctor import compared
+from frazil.doctor.examination import Finding, Severity, Trouble
 
 EQUAL = Finding(
     trouble=Trouble.DUPLICATE_KEYS, severity=Severity.ERROR, what="2 keys are equal", means="", next="", fixable=True

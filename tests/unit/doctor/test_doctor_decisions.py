@@ -8,25 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from frazil.lake.examining import parse_registered
-from frazil.maintenance import doctor
-from frazil.maintenance.doctor_metadata import (
-    METADATA_BYTES_MAX,
-    METADATA_BYTES_WARN,
-    PROPERTY_BYTES_WARN,
-    REFERENCES_WARN,
-    SCHEMAS_WARN,
-    SNAPSHOTS_WARN,
-    LedgerState,
-    LedgerView,
-    ledger,
-    metadata_limits,
-)
-from frazil.maintenance.doctor_readers import READS, DeleteKind, unreadable_deletes
-from frazil.maintenance.doctor_repairs import unchanged
-from frazil.model.columns import LONG, TIMESTAMP, Field, Schema, StructOf
-from frazil.model.compaction import RewrittenTable
-from frazil.model.examination import (
+from frazil.doctor import findings as doctor
+from frazil.doctor.examination import (
     SAMPLES,
     DuplicateKeys,
     FileLook,
@@ -38,12 +21,28 @@ from frazil.model.examination import (
     Severity,
     Trouble,
 )
-from frazil.model.files import Kind
+from frazil.doctor.metadata import (
+    METADATA_BYTES_MAX,
+    METADATA_BYTES_WARN,
+    PROPERTY_BYTES_WARN,
+    REFERENCES_WARN,
+    SCHEMAS_WARN,
+    SNAPSHOTS_WARN,
+    LedgerState,
+    LedgerView,
+    ledger,
+    metadata_limits,
+)
+from frazil.doctor.readers import READS, DeleteKind, unreadable_deletes
+from frazil.doctor.registered import parse_registered
+from frazil.doctor.repairs import unchanged
+from frazil.model.compaction import RewrittenTable
+from frazil.model.files import FileKind, LiveDelete, LiveFile
+from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, LedgerEntry
-from frazil.model.live import LiveDelete, LiveFile
-from frazil.model.names import JobId, TableName
-from frazil.model.partitions import UNPARTITIONED, PartitionField, PartitionSpec, Transform
+from frazil.model.partition import UNPARTITIONED, PartitionField, PartitionSpec, Transform
 from frazil.model.position import Hlc
+from frazil.model.schema import LONG, TIMESTAMP, Field, Schema, StructOf
 
 DAILY = PartitionSpec(1, (PartitionField(1000, 4, "created_at_day", Transform("day")),))
 
@@ -55,12 +54,12 @@ def file(path: str = "a", sequence: int = 1, **more: Any) -> LiveFile:
 
 def equality(path: str = "e", sequence: int = 5, **more: Any) -> LiveDelete:
     facts = {"format": "parquet", "size": 10, "records": 1, "spec_id": 0, "equality_ids": (1,), **more}
-    return LiveDelete(path=path, kind=Kind.EQUALITY_DELETE, sequence_number=sequence, **facts)
+    return LiveDelete(path=path, kind=FileKind.EQUALITY_DELETE, sequence_number=sequence, **facts)
 
 
 def positions(path: str = "p", sequence: int = 5, data_file: str | None = None, **more: Any) -> LiveDelete:
     facts = {"format": "parquet", "size": 10, "records": 1, "spec_id": 0, **more}
-    return LiveDelete(path=path, kind=Kind.POSITION_DELETE, sequence_number=sequence, data_file=data_file, **facts)
+    return LiveDelete(path=path, kind=FileKind.POSITION_DELETE, sequence_number=sequence, data_file=data_file, **facts)
 
 
 def vector(data_file: str, sequence: int = 5, path: str = "v", offset: int = 4) -> LiveDelete:
@@ -430,7 +429,7 @@ def test_files_that_are_as_they_were_may_be_replaced() -> None:
 
 
 def doctor_allows_equality(delete: LiveDelete) -> bool:
-    return delete.kind is Kind.EQUALITY_DELETE
+    return delete.kind is FileKind.EQUALITY_DELETE
 
 
 def test_what_cannot_be_repaired_is_never_called_fixed() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from frazil.lake.changes import Add, Drop, MakeOptional, Move, Path, Rename, SchemaChange, Step, Widen
-from frazil.model.columns import Field, ListOf, MapOf, Schema, StructOf, Type
-from frazil.model.remembered import Remembered
+from frazil.iceberg.tables.schema_steps import Add, Drop, MakeOptional, Move, Path, Rename, SchemaChange, Step, Widen
+from frazil.model.schema import Field, ListOf, MapOf, Remembered, Schema, StructOf, Type
 
 
 @dataclass

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from frazil.errors import ConfigError
-from frazil.lake.capabilities import Capabilities, by_type, check_deletes, check_version, refined
-from frazil.lake.catalogs import CatalogSettings, CatalogType
-from frazil.lake.rest import COMMIT_TRANSACTION, RENAME_TABLE
-from frazil.model.names import TableName
+from frazil.iceberg.catalogs.capabilities import Capabilities, by_type, check_deletes, check_version, refined
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType
+from frazil.iceberg.catalogs.rest import COMMIT_TRANSACTION, RENAME_TABLE
+from frazil.model.ids import TableName
 from frazil.model.write import DeleteMode, TableOptions
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.model.checkpoint import Checkpoint
+from frazil.iceberg.system.checkpoints import Checkpoint
 from frazil.model.state import TableState
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.lake.fields import columns_ever, float_places, sort_order
-from frazil.model.columns import INT, LONG, STRING, TIMESTAMP, Field, Schema, StructOf
-from frazil.model.ordering import OrderField
-from frazil.model.partitions import Transform
+from frazil.iceberg.tables.fields import columns_ever, float_places, sort_order
+from frazil.model.partition import Transform
+from frazil.model.schema import INT, LONG, STRING, TIMESTAMP, Field, Schema, StructOf
+from frazil.model.sort import OrderField
 
 
 def schema(number: int, *fields: tuple[int, str, object], **more: object) -> dict[str, object]:

@@ -10,13 +10,12 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from frazil.lake.listing import FILE_PATH_ID, Listing, advanced, applied, changed, parse_entry, reapplied
+from frazil.iceberg.tables.file_listing import FILE_PATH_ID, Listing, advanced, applied, changed, parse_entry, reapplied
 from frazil.model.commit import CommitPlan
-from frazil.model.files import Blob, ColumnMetrics, FileClosed, Kind
+from frazil.model.files import Blob, ColumnMetrics, FileClosed, FileKind, LiveDelete, LiveFile, LiveFiles
+from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, LedgerEntry
-from frazil.model.live import LiveDelete, LiveFile, LiveFiles
-from frazil.model.names import JobId, TableName
-from frazil.model.partitions import exact_values
+from frazil.model.partition import exact_values
 from frazil.model.position import Hlc
 
 TABLE = TableName(("shop",), "orders")
@@ -27,7 +26,7 @@ def data(path: str, sequence: int = 1, **changed: Any) -> LiveFile:
     return LiveFile(**{**facts, **changed})
 
 
-def delete(path: str, sequence: int = 2, kind: Kind = Kind.POSITION_DELETE, **changed: Any) -> LiveDelete:
+def delete(path: str, sequence: int = 2, kind: FileKind = FileKind.POSITION_DELETE, **changed: Any) -> LiveDelete:
     facts = {"path": path, "kind": kind, "format": "parquet", "size": 10, "records": 5, "spec_id": 0}
     return LiveDelete(**{**facts, "sequence_number": sequence, **changed})
 
@@ -37,7 +36,7 @@ def vector(path: str, data_file: str, sequence: int = 2, **changed: Any) -> Live
 
 
 def by_key(path: str, sequence: int = 2, **changed: Any) -> LiveDelete:
-    return delete(path, sequence, Kind.EQUALITY_DELETE, equality_ids=(1,), **changed)
+    return delete(path, sequence, FileKind.EQUALITY_DELETE, equality_ids=(1,), **changed)
 
 
 def listing(*entries: LiveFile | LiveDelete, everywhere: frozenset[int] = frozenset([0])) -> Listing:
@@ -124,7 +123,7 @@ def test_what_goes_and_comes_in_a_rewritten_manifest_stays() -> None:
     assert after.snapshot_id == 10
 
 
-def closed(path: str, kind: Kind = Kind.DATA, **changed: Any) -> FileClosed:
+def closed(path: str, kind: FileKind = FileKind.DATA, **changed: Any) -> FileClosed:
     facts = {
         "table": TABLE,
         "epoch": Hlc(10),
@@ -137,7 +136,7 @@ def closed(path: str, kind: Kind = Kind.DATA, **changed: Any) -> FileClosed:
         "records": 5,
         "size": 10,
         "digest": "d",
-        "equality_ids": (1,) if kind is Kind.EQUALITY_DELETE else (),
+        "equality_ids": (1,) if kind is FileKind.EQUALITY_DELETE else (),
     }
     return FileClosed(**{**facts, **changed})
 
@@ -164,7 +163,7 @@ def plan(*files: FileClosed, removed: tuple[LiveDelete, ...] = ()) -> CommitPlan
 def test_our_own_commit_is_derived_from_its_plan() -> None:
     before = listing(data("a"), data("b"), vector("v", "a"))
     bounds = (ColumnMetrics(field_id=1, lower=b"\1", upper=b"\2"), ColumnMetrics(field_id=2, lower=b"\3"))
-    new_vector = closed("w", Kind.POSITION_DELETE, vector=Blob("a", 4, 9))
+    new_vector = closed("w", FileKind.POSITION_DELETE, vector=Blob("a", 4, 9))
     ours = plan(closed("c", metrics=bounds), new_vector, removed=(vector("v", "a"),))
     after = advanced(before, ours, 10, 7, (1,))
     assert after is not None
@@ -177,14 +176,14 @@ def test_our_own_commit_is_derived_from_its_plan() -> None:
 
 def test_our_own_equality_deletes_reach_every_older_file() -> None:
     before = listing(data("a", 6), everywhere=frozenset())
-    ours = plan(closed("c"), closed("e", Kind.EQUALITY_DELETE))
+    ours = plan(closed("c"), closed("e", FileKind.EQUALITY_DELETE))
     after = advanced(before, ours, 10, 7, ())
     assert after is not None
     assert deletes(reapplied(after, applied(before), ours)) == {"a": ["e"], "c": []}
 
 
 def test_equality_deletes_of_an_unknown_spec_are_not_guessed_about() -> None:
-    ours = plan(closed("e", Kind.EQUALITY_DELETE, spec_id=3, partition=(None,)))
+    ours = plan(closed("e", FileKind.EQUALITY_DELETE, spec_id=3, partition=(None,)))
     assert advanced(listing(data("a"), everywhere=frozenset()), ours, 10, 7, ()) is None
     known = advanced(listing(data("a"), everywhere=frozenset([3])), ours, 10, 7, ())
     assert known is not None
@@ -193,7 +192,7 @@ def test_equality_deletes_of_an_unknown_spec_are_not_guessed_about() -> None:
 
 def test_files_keep_their_equality_deletes_when_they_get_a_vector() -> None:
     before = listing(data("a"), by_key("e"), delete("p"))
-    ours = plan(closed("w", Kind.POSITION_DELETE, vector=Blob("a", 4, 9)))
+    ours = plan(closed("w", FileKind.POSITION_DELETE, vector=Blob("a", 4, 9)))
     after = advanced(before, ours, 10, 7, ())
     assert after is not None
     assert deletes(reapplied(after, applied(before), ours)) == {"a": ["w", "e"]} == deletes(applied(after))

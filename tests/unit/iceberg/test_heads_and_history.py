@@ -7,11 +7,10 @@ from uuid import UUID
 import pytest
 
 from frazil.errors import CatalogRefused, ConfigError
-from frazil.lake.heads import head_of, parse_head
-from frazil.lake.history import as_of, pipelines, published, retained
-from frazil.lake.tables import parse_table
-from frazil.model.ledger import Fence, LedgerEntry
-from frazil.model.names import JobId, TableName
+from frazil.iceberg.tables.head import head_of, parse_head
+from frazil.iceberg.tables.tables import parse_table
+from frazil.model.ids import JobId, TableName
+from frazil.model.ledger import Fence, LedgerEntry, as_of, pipelines, published, retained
 from frazil.model.position import Hlc
 
 SHOP = JobId("shop")

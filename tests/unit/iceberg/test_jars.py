@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import ConfigError, StorageUnavailable
-from frazil.lake.cache import cache_home
-from frazil.lake.jars import REPOSITORY_VARIABLE, Coordinate, fetch, repository_root
+from frazil.iceberg.jvm.jars import REPOSITORY_VARIABLE, Coordinate, fetch, repository_root
+from frazil.paths import cache_home
 
 THING = "com.example:thing:1.0:tests"
 CONTENT = b"a jar, more or less" * 1000
@@ -53,7 +53,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repo
     file.write_bytes(CONTENT)
     repository = Repository(home)
     monkeypatch.setenv(REPOSITORY_VARIABLE, repository.root)
-    monkeypatch.setattr("frazil.lake.jars._ATTEMPTS", 1)
+    monkeypatch.setattr("frazil.iceberg.jvm.jars._ATTEMPTS", 1)
     thread = threading.Thread(target=repository.server.serve_forever, daemon=True)
     thread.start()
     yield repository
@@ -98,7 +98,7 @@ def test_a_missing_jar_names_the_coordinate_and_the_place_to_put_it(repository: 
 
 def test_the_password_of_a_repository_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(REPOSITORY_VARIABLE, "http://me:hunter2@127.0.0.1:9/")
-    monkeypatch.setattr("frazil.lake.jars._ATTEMPTS", 1)
+    monkeypatch.setattr("frazil.iceberg.jvm.jars._ATTEMPTS", 1)
     with pytest.raises(StorageUnavailable) as caught:
         fetch(THING, SHA, tmp_path)
     assert "hunter2" not in f"{caught.value} {caught.value.hint} {caught.value.facts}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import ConfigError
-from frazil.lake.java import Java, find_java, launcher_home, parse_java
+from frazil.iceberg.jvm.java import Java, find_java, launcher_home, parse_java
 
 ANSWER = """\
 Property settings:

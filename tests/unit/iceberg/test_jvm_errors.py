@@ -4,7 +4,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from frazil.errors import CatalogRefused, CatalogUnavailable, ConfigError, TableChanged
-from frazil.lake.failures import JAVA_ERRORS, Failure, as_error, commit_answer, failure_of, masked, secrets_in
+from frazil.iceberg.jvm.errors import JAVA_ERRORS, JavaFailure, as_error, commit_answer, failure_of, masked, secrets_in
 from frazil.model.commit import Conflicted, Refused, Unknown
 
 ICEBERG = "org.apache.iceberg.exceptions."
@@ -17,8 +17,8 @@ LOST = (
 )
 
 
-def failure(name: str, *causes: str, message: str = "said so") -> Failure:
-    return Failure((name, "java.lang.RuntimeException", "java.lang.Throwable"), causes, message)
+def failure(name: str, *causes: str, message: str = "said so") -> JavaFailure:
+    return JavaFailure((name, "java.lang.RuntimeException", "java.lang.Throwable"), causes, message)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.lake.jvm import silence
+from frazil.iceberg.jvm.watchdog import silence
 
 
 def test_an_answer_ends_the_silence() -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import CatalogRefused, ConfigError
-from frazil.lake.catalog_settings import DELEGATION_HEADER
-from frazil.lake.catalogs import CatalogSettings, CatalogType, iceberg_properties, settle, spark_conf
-from frazil.lake.jars import AWS, AZURE, GCP, MYSQL, POSTGRESQL, Jar, jars_of
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType, iceberg_properties, settle, spark_conf
+from frazil.iceberg.catalogs.settings import DELEGATION_HEADER
+from frazil.iceberg.jvm.jars import AWS, AZURE, GCP, MYSQL, POSTGRESQL, Jar, jars_of
 
 
 def test_builtin_is_a_jdbc_catalog_on_sqlite_in_the_warehouse(tmp_path: Path) -> None:

@@ -8,13 +8,19 @@ from typing import Any
 import pytest
 
 from frazil.errors import ConfigError
-from frazil.lake.partitioning import Layout, LayoutChange, check_identifiers, layout_change, parse_layout, unpartitioned
-from frazil.lake.tables import parse_table
-from frazil.model import columns as c
-from frazil.model.columns import Column, Field, ListOf, Schema, StructOf, TableShape
-from frazil.model.names import TableName
-from frazil.model.partitions import UNPARTITIONED, PartitionField, PartitionSpec, Transform, parse_partition
-from frazil.model.remembered import Remembered
+from frazil.iceberg.tables.layout import (
+    Layout,
+    LayoutChange,
+    check_identifiers,
+    layout_change,
+    parse_layout,
+    unpartitioned,
+)
+from frazil.iceberg.tables.tables import parse_table
+from frazil.model import schema as c
+from frazil.model.ids import TableName
+from frazil.model.partition import UNPARTITIONED, PartitionField, PartitionSpec, Transform, parse_partition
+from frazil.model.schema import Column, Field, ListOf, Remembered, Schema, SourceSchema, StructOf
 from frazil.model.write import DeleteMode, SortField, TableOptions, parse_sort
 
 ORDERS = TableName.parse("shop.orders")
@@ -144,8 +150,8 @@ def test_of_several_unpartitioned_specs_the_one_without_fields_is_taken() -> Non
 def test_identifier_fields_that_contradict_the_key_are_named() -> None:
     columns = tuple(Column(field.name, field.type, "", "sql") for field in SCHEMA)
     keyed = TableOptions(mode=DeleteMode.VECTORS)
-    check_identifiers(ORDERS, SCHEMA, TableShape(columns, ("id",), "sql"), keyed)
-    other = TableShape(columns, ("region",), "sql")
+    check_identifiers(ORDERS, SCHEMA, SourceSchema(columns, ("id",), "sql"), keyed)
+    other = SourceSchema(columns, ("region",), "sql")
     with pytest.raises(ConfigError, match="by id, but the key is region"):
         check_identifiers(ORDERS, SCHEMA, other, keyed)
     check_identifiers(ORDERS, SCHEMA, other, TableOptions(mode=DeleteMode.APPEND_ONLY))

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schema_model import ModelTable, ids
 
-from frazil.errors import BadInput, ConfigError
-from frazil.lake.changes import SchemaChange
-from frazil.lake.evolution import difference
-from frazil.lake.reshaping import fits
-from frazil.lake.schemas import first_memory, new_schema, target_columns
-from frazil.lake.settling import contradictions, settle
-from frazil.model.columns import (
+from frazil.errors import BadInput, ConfigError, TableChanged
+from frazil.iceberg.tables.column_match import contradictions, settle
+from frazil.iceberg.tables.new_schema import first_memory, new_schema, target_columns
+from frazil.iceberg.tables.schema_diff import difference
+from frazil.iceberg.tables.schema_steps import SchemaChange
+from frazil.iceberg.tables.type_promotion import fits
+from frazil.model.ids import TableName
+from frazil.model.schema import (
     DOUBLE,
     FLOAT,
     INT,
@@ -28,15 +29,17 @@ from frazil.model.columns import (
     Column,
     Decimal,
     Field,
+    KnownTable,
     ListOf,
     MapOf,
+    Remembered,
     Schema,
+    SourceSchema,
     StructOf,
-    TableShape,
     Type,
+    columns_property,
+    remembered,
 )
-from frazil.model.names import TableName
-from frazil.model.remembered import KnownTable, Remembered, columns_property, remembered
 from frazil.model.write import DeleteMode, SchemaConflict, TableOptions
 
 ORDERS = TableName(("shop",), "orders")
@@ -58,7 +61,7 @@ def struct(**kinds: Type) -> StructOf:
 
 def table(*columns: Column, mode: DeleteMode = DeleteMode.EQUALITY, key: tuple[str, ...] = ("id",)) -> ModelTable:
     """A table made of id and these columns."""
-    shape = TableShape((column("id", LONG, identity="t.1", required=True), *columns), key, "sql")
+    shape = SourceSchema((column("id", LONG, identity="t.1", required=True), *columns), key, "sql")
     schema = new_schema(ORDERS, shape, mode)
     return ModelTable(schema, first_memory(shape.columns, schema))
 
@@ -187,7 +190,7 @@ def test_a_key_column_never_gets_a_version() -> None:
         difference(ORDERS, [column("id", STRING)], model.schema, known=model.known, options=NEW_COLUMN)
     keyed = KnownTable(Schema(0, (Field(1, "id", LONG),)))
     with pytest.raises(BadInput, match="'id' is long"):
-        settle(ORDERS, TableShape((column("id", STRING),), ("id",), "sql"), keyed, NEW_COLUMN)
+        settle(ORDERS, SourceSchema((column("id", STRING),), ("id",), "sql"), keyed, NEW_COLUMN)
 
 
 def test_rows_of_old_may_still_go_to_a_retired_column() -> None:
@@ -332,7 +335,7 @@ def test_a_changelog_keeps_the_row_before_which_follows_the_row() -> None:
     model = table(known_as("b", "t.2", INT), known_as("d", "t.3"), mode=DeleteMode.APPEND_ONLY, key=())
 
     def columns(*more: Column) -> Sequence[Column]:
-        shape = TableShape((column("id", LONG, identity="t.1"), *more), (), "none")
+        shape = SourceSchema((column("id", LONG, identity="t.1"), *more), (), "none")
         return target_columns(ORDERS, shape, DeleteMode.APPEND_ONLY)
 
     def plan(*more: Column) -> SchemaChange:
@@ -355,7 +358,7 @@ def test_a_changelog_keeps_the_row_before_which_follows_the_row() -> None:
 
 def test_settling_a_shape_again_changes_nothing() -> None:
     model = table(known_as("b", "t.2"), known_as("amount", "t.3", LONG))
-    shape = TableShape(
+    shape = SourceSchema(
         (column("id", LONG, identity="t.1"), known_as("c", "t.2"), known_as("amount", "t.3")), ("id",), "sql"
     )
     known = KnownTable(model.schema, model.known)
@@ -376,7 +379,7 @@ def test_what_columns_have_outgrown_stays_beside_them_unless_it_is_widened_after
     model = table(known_as("amount", "t.2", LONG), known_as("n", "t.3", INT))
     columns = (column("id", LONG, identity="t.1"), known_as("amount", "t.2"), known_as("n", "t.3", LONG))
     old = (column("amount", LONG, origin="table"), column("n", INT, origin="table"))
-    shape = TableShape(columns, ("id",), "sql", old)
+    shape = SourceSchema(columns, ("id",), "sql", old)
     settled = settle(ORDERS, shape, KnownTable(model.schema, model.known), NEW_COLUMN)
     assert [c.name for c in settled.columns] == ["id", "amount_v2", "n"]
     assert settled.outgrown == old[:1]
@@ -432,7 +435,7 @@ def test_whatever_happens_to_a_source_its_columns_fit_and_planning_again_yields_
     model = ModelTable(replace(model.schema, fields=(*model.schema.fields, theirs)), model.known)
     options = TableOptions(mode=mode, drop=drop, on_conflict=SchemaConflict.NEW_COLUMN)
     for columns in history:
-        shape = TableShape((column("id", LONG, identity="t.1", required=True), *columns), ("id",), "sql")
+        shape = SourceSchema((column("id", LONG, identity="t.1", required=True), *columns), ("id",), "sql")
         try:
             wanted = settle(ORDERS, shape, KnownTable(model.schema, model.known), options)
         except BadInput as ambiguous:
@@ -457,3 +460,54 @@ def test_whatever_happens_to_a_source_its_columns_fit_and_planning_again_yields_
         assert not difference(ORDERS, targets, model.schema, known=model.known, options=options)
         in_rows = [name for c in wanted.columns for name in c.carried_as]
         assert len(set(in_rows)) == len(in_rows), "one name in a row means one column"
+
+
+# columns that somebody else has dropped
+
+
+def dropped_by_others(model: ModelTable, name: str) -> None:
+    """As ALTER TABLE does: the schema changes, and nobody tells our memory."""
+    model.schema = replace(model.schema, fields=tuple(field for field in model.schema if field.name != name))
+
+
+def test_a_column_that_others_dropped_is_not_added_again() -> None:
+    """It would be NULL in all rows that are there, and nobody would know."""
+    model = table(column("a"), column("b"))
+    dropped_by_others(model, "b")
+    with pytest.raises(TableChanged) as caught:
+        planned(model, column("a"), column("b"))
+    assert caught.value.facts["column"] == "b"
+    assert "ADD COLUMN b" in caught.value.hint
+
+
+def test_a_column_that_a_person_added_again_is_taken_as_it_is() -> None:
+    model = table(column("a"), column("b"))
+    dropped_by_others(model, "b")
+    model.schema = replace(model.schema, fields=(*model.schema.fields, Field(99, "b", STRING)))
+    change = grown(model, column("a"), column("b"))
+    assert not change.steps
+    assert 99 in model.known, "its memory follows"
+
+
+def test_a_column_that_the_source_has_dropped_too_may_be_dropped_by_hand() -> None:
+    model = table(column("a"), column("b"))
+    dropped_by_others(model, "b")
+    grown(model, column("a"))
+    assert not planned(model, column("a"))
+    grown(model, column("a"), column("b"))
+    assert "b" in names(model), "a later column of that name is another one"
+
+
+def test_a_dropped_column_is_known_by_its_identity_after_a_rename() -> None:
+    model = table(known_as("a", "t.2"), known_as("b", "t.3"))
+    dropped_by_others(model, "b")
+    with pytest.raises(TableChanged):
+        planned(model, known_as("a", "t.2"), known_as("c", "t.3"))
+    planned(model, known_as("a", "t.2"), known_as("b", "t.4"))
+
+
+def test_a_retired_column_may_be_dropped_by_hand() -> None:
+    model = table(column("n", INT))
+    grown(model, column("n", STRING), options=NEW_COLUMN)
+    dropped_by_others(model, "n")
+    assert not planned(model, column("n", STRING), options=NEW_COLUMN).steps

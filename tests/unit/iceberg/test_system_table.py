@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.lake.system_tables import may_go
+from frazil.iceberg.system.system_table import may_go
 from frazil.model.ledger import SnapshotFacts, TableHead
 
 AGE, LEAST = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.lake.table_storage import is_local, nearest_credentials, table_location, with_vended
+from frazil.iceberg.tables.storage import is_local, nearest_credentials, table_location, with_vended
 
 UUID_TABLE = "s3://63a8e430-6e0b-46f5-bucket--table-s3"
 

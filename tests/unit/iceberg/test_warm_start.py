@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from frazil.lake.warm_start import without_archives
+from frazil.iceberg.jvm.warm_start import without_archives
 
 
 def install(root: Path, folder_version: str, archive_version: str) -> list[str]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from dataclasses import MISSING, fields
 from typing import Any
 
 import pytest
 from pyspark.sql import types as T
 
 import frazil
-from frazil.config.model import CatalogConfig
-from frazil.daemon.upsert import ROWS_PER_SHARD, shards_for
-from frazil.daemon.upsert_refusals import for_streams
-from frazil.daemon.upsert_request import UpsertOptions, UpsertRequest, iceberg_type, make_request, query_id_of
+from frazil.config.pipeline_config import CatalogConfig
 from frazil.errors import BadInput, ConfigError, Fenced, TableChanged
-from frazil.lake.catalogs import CatalogType
-from frazil.model.columns import BINARY, DATE, INT, LONG, STRING, TIMESTAMP, TIMESTAMPTZ, BadType, Decimal, ListOf
+from frazil.iceberg.catalogs.open_catalog import CatalogType
+from frazil.ingest.upsert_stream.api import ROWS_PER_SHARD, shards_for, upsert_stream
+from frazil.ingest.upsert_stream.errors import for_streams
+from frazil.ingest.upsert_stream.request import UpsertOptions, UpsertRequest, iceberg_type, make_request, query_id_of
 from frazil.model.position import BatchNumber
+from frazil.model.schema import BINARY, DATE, INT, LONG, STRING, TIMESTAMP, TIMESTAMPTZ, BadType, Decimal, ListOf
 from frazil.model.write import DeleteMode
 
 ORDERS = T.StructType(
@@ -49,6 +51,13 @@ def test_the_op_column_serves_and_is_not_stored_and_order_columns_are_stored() -
     assert "D" in made.changes.delete_values
     assert made.position == BatchNumber(7)
     assert made.mode is DeleteMode.VECTORS
+
+
+def test_the_call_and_its_options_have_the_same_defaults() -> None:
+    called = inspect.signature(upsert_stream).parameters
+    for option in fields(UpsertOptions):
+        if option.default is not MISSING:
+            assert called[option.name].default == option.default, option.name
 
 
 def test_the_op_column_is_stored_where_the_target_has_a_column_of_its_name() -> None:
@@ -117,6 +126,11 @@ def test_a_key_whose_collation_holds_different_texts_equal_is_refused() -> None:
     """H51."""
     with pytest.raises(ConfigError, match="UNICODE_CI"):
         request(with_column("k", T.StringType("UNICODE_CI")), key=["k"])
+
+
+def test_an_order_whose_collation_holds_different_texts_equal_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'o' has the collation UNICODE_CI"):
+        request(with_column("o", T.StringType("UNICODE_CI")), order_by=["o"])
 
 
 @pytest.mark.parametrize(
@@ -231,6 +245,10 @@ def test_hints_lead_somewhere_without_a_configuration_and_a_rewind() -> None:
     assert for_streams(wrong_type).hint.startswith("Cast c to int")
     rolled_back = TableChanged("m", hint="frazil rewind", table="a.b", what="rolled back", published_snapshot=42)
     assert "forward to snapshot 42" in for_streams(rolled_back).hint
+    dropped = TableChanged("m", hint="frazil drop CONFIG", table="a.b", column="total", what="dropped column")
+    assert "ADD COLUMN total" in for_streams(dropped).hint
+    other = TableChanged("m", hint="Restart the pipeline", table="a.b", what="other columns")
+    assert for_streams(other).hint.startswith("Start the query again")
     assert for_streams(rolled_back).facts == rolled_back.facts
     other = Fenced("m", hint="keep one")
     assert for_streams(other) is other

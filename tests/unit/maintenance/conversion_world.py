@@ -18,17 +18,16 @@ from threading import Event
 from typing import Any
 from uuid import UUID
 
-from frazil.lake.listing import Listing, applied
-from frazil.maintenance.convert import Ready, plan_conversion, settle
-from frazil.model.columns import LONG, Field
-from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, RepairPlan, Unknown
+from frazil.iceberg.tables.file_listing import Listing, applied
+from frazil.maintenance.convert.planner import Ready, plan_conversion, settle
+from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, ReplaceFiles, Unknown
 from frazil.model.conversion import ConvertedTable, KeyColumn, Marked, Search
-from frazil.model.files import Blob, FileClosed, Kind
+from frazil.model.files import Blob, FileClosed, FileKind, LiveDelete, LiveFile, LiveFiles
+from frazil.model.ids import TableName
 from frazil.model.ledger import SnapshotFacts, TableHead
-from frazil.model.live import LiveDelete, LiveFile, LiveFiles
-from frazil.model.names import TableName
-from frazil.model.partitions import PartitionField, PartitionSpec, Transform
+from frazil.model.partition import PartitionField, PartitionSpec, Transform
 from frazil.model.position import Hlc
+from frazil.model.schema import LONG, Field
 
 NAME = TableName(("shop",), "orders")
 EVERYWHERE, BY_PART = PartitionSpec(0), PartitionSpec(1, (PartitionField(1000, 3, "part", Transform("identity")),))
@@ -93,7 +92,7 @@ class World:
             self.positions[name, None] = {path: wanted}
             self._commit(deletes=[self._like(file, name, None, len(wanted), data_file=path)])
             return
-        old = [delete for delete in file.deletes if delete.kind is Kind.POSITION_DELETE]
+        old = [delete for delete in file.deletes if delete.kind is FileKind.POSITION_DELETE]
         for delete in old:
             wanted |= self.positions[delete.path, delete.offset].get(path, frozenset())
         name = f"vectors-{next(self.numbers)}.puffin"
@@ -144,7 +143,7 @@ class World:
         assert isinstance(ready, Ready), ready
         assert not ready.merges
         self._land(
-            RepairPlan(
+            ReplaceFiles(
                 files=ready.added,
                 summary={},
                 removed_deletes=ready.removed,
@@ -173,12 +172,12 @@ class World:
         else:
             for delete in state.deletes.values():
                 same = (delete.spec_id, delete.partition) == (file.spec_id, file.partition)
-                named = delete.kind is Kind.POSITION_DELETE and not delete.is_vector and same
+                named = delete.kind is FileKind.POSITION_DELETE and not delete.is_vector and same
                 if named and delete.sequence_number >= file.sequence_number:
                     gone |= self.positions[delete.path, None].get(path, frozenset())
         for delete in state.deletes.values():
             same = (delete.spec_id, delete.partition) == (file.spec_id, file.partition)
-            if delete.kind is not Kind.EQUALITY_DELETE or not (same or delete.spec_id == EVERYWHERE.spec_id):
+            if delete.kind is not FileKind.EQUALITY_DELETE or not (same or delete.spec_id == EVERYWHERE.spec_id):
                 continue
             if delete.sequence_number > file.sequence_number:
                 for position, row in enumerate(self.rows[path]):
@@ -188,7 +187,7 @@ class World:
 
     @property
     def equality(self) -> set[str]:
-        return {d.path for d in self.current.deletes.values() if d.kind is Kind.EQUALITY_DELETE}
+        return {d.path for d in self.current.deletes.values() if d.kind is FileKind.EQUALITY_DELETE}
 
     # the lake, as a conversion knows it
 
@@ -218,7 +217,7 @@ class World:
     def commit(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
         raise AssertionError("a conversion is no epoch")
 
-    def repair(self, table: TableName, head: TableHead, plan: RepairPlan) -> CommitAnswer:
+    def repair(self, table: TableName, head: TableHead, plan: ReplaceFiles) -> CommitAnswer:
         self.meddle()
         answer = self.answers()
         if head.base is not self.current:
@@ -294,7 +293,7 @@ class World:
             spec_id=like.spec_id,
             partition=like.partition,
             path=path,
-            kind=Kind.POSITION_DELETE,
+            kind=FileKind.POSITION_DELETE,
             records=sum(map(len, rows.values())),
             size=100,
             digest="",
@@ -304,7 +303,7 @@ class World:
 
     # states
 
-    def _land(self, plan: RepairPlan) -> None:
+    def _land(self, plan: ReplaceFiles) -> None:
         """As Iceberg has it: what is removed must be there, deletes come in exchange for others, new data files are as
         old as the plan says."""
         assert plan.removed_deletes or not any(file.kind.deletes for file in plan.files), "deletes for no others"
@@ -315,7 +314,7 @@ class World:
             del deletes[delete.path, delete.offset]
         before = self.current
         for closed in plan.files:
-            if closed.kind is Kind.DATA:
+            if closed.kind is FileKind.DATA:
                 assert plan.keeps_sequence is not None
                 data[closed.path] = self._data_of(closed, plan.keeps_sequence)
             else:
@@ -403,7 +402,7 @@ class World:
         self.keys[path], self.key_ids[path] = frozenset(keys), ids
         return LiveDelete(
             path=path,
-            kind=Kind.EQUALITY_DELETE,
+            kind=FileKind.EQUALITY_DELETE,
             format="parquet",
             size=100,
             records=len(self.keys[path]),
@@ -416,7 +415,7 @@ class World:
     def _like(self, file: LiveFile, path: str, offset: int | None, records: int, data_file: str) -> LiveDelete:
         return LiveDelete(
             path=path,
-            kind=Kind.POSITION_DELETE,
+            kind=FileKind.POSITION_DELETE,
             format="parquet" if offset is None else "puffin",
             size=100,
             records=records,
@@ -430,7 +429,7 @@ class World:
 
     @staticmethod
     def _by_position(file: LiveFile, after: int = -1) -> set[tuple[str, int | None]]:
-        deletes = [d for d in file.deletes if d.kind is Kind.POSITION_DELETE and d.sequence_number > after]
+        deletes = [d for d in file.deletes if d.kind is FileKind.POSITION_DELETE and d.sequence_number > after]
         return {(d.path, d.offset) for d in deletes}
 
 

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from uuid import UUID
 
 import pytest
-from unit.coordinator.coordinator_builders import ORDERS, StillClock, head
+from unit.commit.commit_builders import ORDERS, StillClock, head
 
 from frazil.errors import OutcomeUnknown, Transient
-from frazil.maintenance.landing import ATTEMPTS_MAX, LOSSES_BEFORE_A_TURN, Attempt, land, summary_of
+from frazil.maintenance.commit_rewrite import LOSSES_BEFORE_A_TURN, PATIENT, commit_rewrite, summary_of
 from frazil.model.commit import Accepted, CommitAnswer, Conflicted, Unknown
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.names import TableName
+from frazil.retry import Attempt
 
 RUN = UUID(int=7)
 
@@ -45,7 +46,7 @@ class Stream:
 def test_whoever_loses_against_a_fast_stream_gets_a_turn() -> None:
     """H16"""
     stream = Stream()
-    assert land(ORDERS, RUN, "it", stream.head, stream.attempt, StillClock(), stream.turn) == ("done", 5)
+    assert commit_rewrite(ORDERS, RUN, "it", stream.head, stream.attempt, StillClock(), stream.turn) == ("done", 5)
     assert (stream.attempts, stream.turns) == (LOSSES_BEFORE_A_TURN + 1, 1)
     assert not stream.waits, "and gives it back"
 
@@ -53,17 +54,19 @@ def test_whoever_loses_against_a_fast_stream_gets_a_turn() -> None:
 def test_without_a_turn_it_gives_up_in_the_end() -> None:
     stream = Stream()
     with pytest.raises(Transient, match="an epoch was faster"):
-        land(ORDERS, RUN, "it", stream.head, stream.attempt, StillClock())
-    assert stream.attempts == ATTEMPTS_MAX
+        commit_rewrite(ORDERS, RUN, "it", stream.head, stream.attempt, StillClock())
+    assert stream.attempts == PATIENT.attempts
 
 
 def test_a_commit_whose_answer_was_lost_is_found_by_its_run() -> None:
     heads = iter([head({"operation": "append"}), head(summary_of("compact", RUN, files=3), {"operation": "append"})])
-    found = land(ORDERS, RUN, "it", lambda _: next(heads), lambda _: Attempt("done", Unknown("lost")), StillClock())
+    found = commit_rewrite(
+        ORDERS, RUN, "it", lambda _: next(heads), lambda _: Attempt("done", Unknown("lost")), StillClock()
+    )
     assert found == ("done", 2)
 
 
 def test_a_commit_that_is_never_confirmed_is_told_as_that() -> None:
     nowhere = head({"operation": "append"})
     with pytest.raises(OutcomeUnknown):
-        land(ORDERS, RUN, "it", lambda _: nowhere, lambda _: Attempt("done", Unknown("lost")), StillClock())
+        commit_rewrite(ORDERS, RUN, "it", lambda _: nowhere, lambda _: Attempt("done", Unknown("lost")), StillClock())

@@ -11,15 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import ConfigError
-from frazil.maintenance.compact import CompactPlan, CompactSettings, plan_compaction
-from frazil.maintenance.compact_order import order_of
-from frazil.model.columns import INT, LONG, STRING, Field, ListOf, Schema, StructOf
+from frazil.maintenance.compact.order import order_of
+from frazil.maintenance.compact.planner import CompactPlan, CompactSettings, plan_compaction
 from frazil.model.compaction import Group, RewrittenTable
-from frazil.model.files import Kind
-from frazil.model.live import LiveDelete, LiveFile, LiveFiles
-from frazil.model.names import TableName, maintenance_folder
-from frazil.model.ordering import Order, OrderField, run_folder, run_of
-from frazil.model.partitions import Transform
+from frazil.model.files import FileKind, LiveDelete, LiveFile, LiveFiles
+from frazil.model.ids import TableName, maintenance_folder
+from frazil.model.partition import Transform
+from frazil.model.schema import INT, LONG, STRING, Field, ListOf, Schema, StructOf
+from frazil.model.sort import Order, OrderField, run_folder, run_of
 from frazil.model.write import parse_sort
 
 MB = 1 << 20
@@ -48,7 +47,7 @@ OWN = Order(TABLE.sort, order_id=7)
 def file(path: str, size: int = MB, *, sequence: int = 1, deleted: int = 0, **facts: Any) -> LiveFile:
     gone = LiveDelete(
         path=f"d-{path}",
-        kind=Kind.POSITION_DELETE,
+        kind=FileKind.POSITION_DELETE,
         format="puffin",
         size=9,
         records=deleted,

@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.maintenance.compact import CompactPlan, CompactSettings, plan_compaction
-from frazil.maintenance.compact_settle import settle
-from frazil.model.columns import LONG, VARIANT, Field, Schema, StructOf
-from frazil.model.compaction import Concatenated, Group, Rewrite, RewrittenTable
-from frazil.model.files import Kind
-from frazil.model.live import LiveDelete, LiveFile, LiveFiles
-from frazil.model.names import TableName
+from frazil.maintenance.compact.planner import CompactPlan, CompactSettings, plan_compaction
+from frazil.maintenance.compact.rebase import settle
+from frazil.model.compaction import Group, Rewrite, RewriteResult, RewrittenTable
+from frazil.model.files import FileKind, LiveDelete, LiveFile, LiveFiles
+from frazil.model.ids import TableName
+from frazil.model.schema import LONG, VARIANT, Field, Schema, StructOf
 
 MB = 1 << 20
 RUN = UUID(int=7)
@@ -48,7 +47,7 @@ def file(
 
 
 def delete(
-    path: str, records: int = 10, *, kind: Kind = Kind.POSITION_DELETE, of: str | None = None, sequence: int = 9
+    path: str, records: int = 10, *, kind: FileKind = FileKind.POSITION_DELETE, of: str | None = None, sequence: int = 9
 ) -> LiveDelete:
     return LiveDelete(
         path=path,
@@ -58,7 +57,7 @@ def delete(
         records=records,
         sequence_number=sequence,
         spec_id=0,
-        equality_ids=(1,) if kind is Kind.EQUALITY_DELETE else (),
+        equality_ids=(1,) if kind is FileKind.EQUALITY_DELETE else (),
         data_file=of,
     )
 
@@ -108,10 +107,10 @@ def test_files_of_different_partitions_never_meet() -> None:
 
 def test_a_file_waits_whose_rows_are_found_by_a_column_that_was_dropped_since() -> None:
     """H15: the column would not be written any more, and the delete would find nothing."""
-    by_dropped = replace(delete("e", kind=Kind.EQUALITY_DELETE), equality_ids=(1, 7))
+    by_dropped = replace(delete("e", kind=FileKind.EQUALITY_DELETE), equality_ids=(1, 7))
     files = [file(name, deletes=[by_dropped]) for name in "abc"]
     assert plan_compaction(TABLE, live(*files), SETTINGS) is None
-    assert planned(*(file(name, deletes=[delete("e", kind=Kind.EQUALITY_DELETE)]) for name in "abc")).groups
+    assert planned(*(file(name, deletes=[delete("e", kind=FileKind.EQUALITY_DELETE)]) for name in "abc")).groups
 
 
 def test_a_file_with_many_deleted_rows_is_rewritten_by_itself() -> None:
@@ -127,7 +126,7 @@ def test_deletes_for_several_files_are_shared_out_by_rows() -> None:
 
 
 def by_key(path: str, sequence: int) -> LiveDelete:
-    return delete(path, kind=Kind.EQUALITY_DELETE, sequence=sequence)
+    return delete(path, kind=FileKind.EQUALITY_DELETE, sequence=sequence)
 
 
 def test_files_meet_only_if_the_same_equality_deletes_reach_all_of_them() -> None:
@@ -232,14 +231,14 @@ def test_a_plan_takes_each_file_once_and_its_rows_are_reached_by_the_same_delete
 # what may be published
 
 
-def rewrite(*groups: Sequence[LiveFile]) -> tuple[Rewrite, tuple[Concatenated, ...]]:
+def rewrite(*groups: Sequence[LiveFile]) -> tuple[Rewrite, tuple[RewriteResult, ...]]:
     plan = CompactPlan(
         table=TABLE,
         snapshot_id=5,
         groups=tuple(Group(tuple(files), "", MB, 50) for files in groups),
         commit_bytes=MB,
     )
-    results = tuple(Concatenated(n, (), (b"",) * len(group)) for n, group in enumerate(groups))
+    results = tuple(RewriteResult(n, (), (b"",) * len(group)) for n, group in enumerate(groups))
     return plan.rewrite(plan.groups, RUN), results
 
 
@@ -271,8 +270,8 @@ def test_a_table_of_another_version_is_planned_anew() -> None:
 
 def test_a_newer_equality_delete_needs_nothing_and_an_older_one_drops_the_group() -> None:
     """H15"""
-    newer = delete("e", kind=Kind.EQUALITY_DELETE, sequence=51)
-    older = delete("e", kind=Kind.EQUALITY_DELETE, sequence=50)
+    newer = delete("e", kind=FileKind.EQUALITY_DELETE, sequence=51)
+    older = delete("e", kind=FileKind.EQUALITY_DELETE, sequence=50)
     settled = settle(*rewrite([file("a")]), live(file("a", deletes=[newer])), 2)
     assert settled.kept
     assert not settled.moved
@@ -319,7 +318,7 @@ def test_rows_that_got_their_ids_meanwhile_are_planned_anew() -> None:
 def test_a_group_that_could_not_be_read_is_dropped_and_says_why() -> None:
     a, b = file("a"), file("b")
     rewritten, (_, second) = rewrite([a], [b])
-    settled = settle(rewritten, [Concatenated(0, failure="a is damaged"), second], live(a, b), 2)
+    settled = settle(rewritten, [RewriteResult(0, failure="a is damaged"), second], live(a, b), 2)
     assert [one.why for one in settled.dropped] == ["a is damaged"]
     assert settled.kept == (second,)
 

@@ -12,15 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import CatalogRefused, OutcomeUnknown, Transient
-from frazil.maintenance.convert import ConvertPlan, ConvertSettings, PlanAgain, plan_conversion, settle
-from frazil.maintenance.convert_run import Convert, Converted
-from frazil.maintenance.landing import ATTEMPTS_MAX
-from frazil.model.columns import DOUBLE, LONG, VARIANT, Field, StructOf
-from frazil.model.commit import CommitAnswer, Refused, RepairPlan
-from frazil.model.files import Kind
+from frazil.maintenance.commit_rewrite import PATIENT
+from frazil.maintenance.convert.planner import ConvertPlan, ConvertSettings, PlanAgain, plan_conversion, settle
+from frazil.maintenance.convert.runner import Convert, Converted
+from frazil.model.commit import CommitAnswer, Refused, ReplaceFiles
+from frazil.model.files import FileKind, LiveDelete, LiveFiles
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.live import LiveDelete, LiveFiles
-from frazil.model.names import TableName
+from frazil.model.schema import DOUBLE, LONG, VARIANT, Field, StructOf
 
 VERSIONS = (2, 3)
 
@@ -185,7 +184,7 @@ def odd_delete(world: World, **facts_: object) -> LiveFiles:
     live = world.live(NAME, world.head(NAME))
 
     def odd(delete: LiveDelete) -> LiveDelete:
-        return replace(delete, **facts_) if delete.kind is Kind.EQUALITY_DELETE else delete  # type: ignore[arg-type]
+        return replace(delete, **facts_) if delete.kind is FileKind.EQUALITY_DELETE else delete  # type: ignore[arg-type]
 
     files = tuple(replace(file, deletes=tuple(map(odd, file.deletes))) for file in live.files)
     return replace(live, files=files, deletes=tuple(map(odd, live.deletes)))
@@ -404,7 +403,7 @@ def test_a_commit_that_is_never_confirmed_is_not_called_done() -> None:
     world.append([(1, 1)])
     world.delete_keys((1,), [(1,)])
     world.answers = lambda: "is lost"
-    with pytest.raises(OutcomeUnknown, match=f"{ATTEMPTS_MAX} attempts"):
+    with pytest.raises(OutcomeUnknown, match=f"{PATIENT.attempts} attempts"):
         perform(world)
     assert not world.conversions
 
@@ -426,7 +425,7 @@ def test_a_conversion_that_is_always_overtaken_gives_up_for_now() -> None:
 
 def test_a_refusal_is_told() -> None:
     class Refusing(World):
-        def repair(self, table: TableName, head: TableHead, plan: RepairPlan) -> CommitAnswer:
+        def repair(self, table: TableName, head: TableHead, plan: ReplaceFiles) -> CommitAnswer:
             return Refused("read-only", "ask the owner")
 
     world = Refusing()

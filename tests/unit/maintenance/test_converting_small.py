@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.workers import converting_small
-from frazil.workers.converting_small import Newest, TooLarge
+from frazil.maintenance.convert import small as converting_small
+from frazil.maintenance.convert.small import Newest, TooLarge
 
 
 def deletes(*pairs: tuple[bytes, int]) -> pa.RecordBatch:

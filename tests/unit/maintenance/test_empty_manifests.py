@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from frazil.maintenance.manifests import ManifestSettings, plan_manifests
-from frazil.model.live import LiveManifest
-from frazil.model.names import TableName
+from frazil.maintenance.rewrite_manifests import ManifestSettings, plan_manifests
+from frazil.model.files import LiveManifest
+from frazil.model.ids import TableName
 
 ORDERS = TableName(("shop",), "orders")
 LIVE = LiveManifest("live.avro", 5000, 0, 3)

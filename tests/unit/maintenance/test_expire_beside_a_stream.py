@@ -10,12 +10,12 @@ from uuid import UUID
 
 from unit.maintenance.test_expire_plan import SHOP, World
 
-from frazil.maintenance.expire import Expire, ExpireSettings
-from frazil.maintenance.landing import LOSSES_BEFORE_A_TURN
+from frazil.iceberg.commits.snapshots import Expiry, TableSnapshots
+from frazil.iceberg.system.queue_rows import QueuedDeletion
+from frazil.maintenance.commit_rewrite import LOSSES_BEFORE_A_TURN
+from frazil.maintenance.expire.planner import Expire, ExpireSettings
 from frazil.model.commit import Accepted, CommitAnswer, Conflicted
-from frazil.model.deletions import Deletion
-from frazil.model.names import TableName
-from frazil.model.snapshots import Expiry, TableSnapshots
+from frazil.model.ids import TableName
 
 ORDERS = TableName(("shop",), "orders")
 SETTINGS = ExpireSettings(max_age=timedelta(days=999), max_snapshots=3, min_snapshots=1)
@@ -51,7 +51,7 @@ class Busy:
         self.world.apply(expiry)
         return Accepted(1)
 
-    def enqueue(self, deletions: Sequence[Deletion]) -> None:
+    def enqueue(self, deletions: Sequence[QueuedDeletion]) -> None:
         self.queued += [deletion.path for deletion in deletions]
 
 

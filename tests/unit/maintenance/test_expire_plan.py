@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.coordinator.frontier import Fresh, RolledBack, read_frontier
-from frazil.maintenance.expire import KEEP_TAG, ExpireSettings, Keep, Period, plan_expiry
+from frazil.commit.frontier_check import Fresh, RolledBack, read_frontier
+from frazil.iceberg.commits.snapshots import MAIN, Expiry, Reference, TableSnapshots
+from frazil.maintenance.expire.planner import KEEP_TAG, ExpireSettings, Keep, Period, plan_expiry
+from frazil.model.ids import JobId
 from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
-from frazil.model.names import JobId
 from frazil.model.position import Hlc
-from frazil.model.snapshots import MAIN, Expiry, Reference, TableSnapshots
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

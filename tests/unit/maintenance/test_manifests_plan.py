@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.maintenance.manifests import ManifestSettings, plan_manifests
-from frazil.model.live import LiveManifest
-from frazil.model.names import TableName
+from frazil.maintenance.rewrite_manifests import ManifestSettings, plan_manifests
+from frazil.model.files import LiveManifest
+from frazil.model.ids import TableName
 
 TABLE = TableName.parse("shop.orders")
 SETTINGS = ManifestSettings(min_manifests=3, target_bytes=1000)

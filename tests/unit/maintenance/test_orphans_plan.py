@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.lake.reachable import named_by, path_key
+from frazil.iceberg.system.queue_rows import ListedFile, TablePlace
+from frazil.iceberg.tables.reachability import named_by, path_key
 from frazil.maintenance.orphans import QUIET, plan_sweep
-from frazil.model.deletions import ListedFile, TablePlace
+from frazil.model.ids import JobId
 from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
-from frazil.model.names import JobId
 from frazil.model.position import BatchNumber, Hlc, Position
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)

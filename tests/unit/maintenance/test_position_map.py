@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from frazil.workers.reprojecting import Places
+from frazil.maintenance.compact.position_map import PositionMap
 
 
 @st.composite
@@ -32,7 +32,7 @@ def test_every_row_is_found_where_it_was_written(
     """H16"""
     inputs, left_out, outputs = group
     deleted = [BitMap64(data.draw(st.sets(st.integers(0, len(rows) - 1)))) for rows in inputs]
-    places = Places([len(rows) for rows in inputs], left_out, [len(rows) for rows in outputs])
+    places = PositionMap([len(rows) for rows in inputs], left_out, [len(rows) for rows in outputs])
     expected: dict[int, set[int]] = {}
     for number, rows in enumerate(outputs):
         gone = {place for place, (of, position) in enumerate(rows) if position in deleted[of]}
@@ -43,9 +43,9 @@ def test_every_row_is_found_where_it_was_written(
 
 def test_a_position_beyond_its_file_is_refused() -> None:
     with pytest.raises(ValueError, match="none at 3"):
-        Places([3], [BitMap64()], [3]).follow([BitMap64([3])])
+        PositionMap([3], [BitMap64()], [3]).follow([BitMap64([3])])
 
 
 def test_rows_that_were_lost_on_the_way_are_noticed() -> None:
     with pytest.raises(ValueError, match="2 rows were alive and 3 were written"):
-        Places([3], [BitMap64([0])], [3])
+        PositionMap([3], [BitMap64([0])], [3])

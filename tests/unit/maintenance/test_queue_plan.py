@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from upkeep_edges import Queue, Storage, WorldClock
 from upkeep_spark import WorkedTable
 
-from frazil.maintenance.deletion_queue import (
+from frazil.iceberg.system.queue_rows import DeletionBatch, DeletionType, QueuedDeletion, TableStanding, Why
+from frazil.maintenance.queue import (
     Delete,
     DeletionWorker,
     Dismiss,
@@ -28,30 +29,29 @@ from frazil.maintenance.deletion_queue import (
     must_be_nowhere,
     while_referred_to,
 )
-from frazil.model.deletions import Batch, Deletion, DeletionType, Standing, Why
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 ORDERS = TableName(("shop",), "orders")
 
 
-def row(path: str = "/a", age: timedelta = 2 * HOUR, **more: Any) -> Deletion:
+def row(path: str = "/a", age: timedelta = 2 * HOUR, **more: Any) -> QueuedDeletion:
     facts: dict[str, Any] = {"table": ORDERS, "table_uuid": "u1", "orphaned_at": NOW - age, **more}
-    return Deletion(path=path, **facts)
+    return QueuedDeletion(path=path, **facts)
 
 
-def dropped(**more: Any) -> Deletion:
+def dropped(**more: Any) -> QueuedDeletion:
     facts: dict[str, Any] = {"type": DeletionType.METADATA, "why": Why.DROPPED, **more}
     return row("/v9.metadata.json", **facts)
 
 
-def due_paths(*batches: Batch) -> list[str]:
+def due_paths(*batches: DeletionBatch) -> list[str]:
     return [one.path for _, rows in due(batches, NOW, HOUR) for one in rows]
 
 
 def test_a_row_is_due_once_its_grace_period_is_over() -> None:
-    batch = Batch("b", (row("/old", HOUR), row("/young", HOUR - timedelta(seconds=1))))
+    batch = DeletionBatch("b", (row("/old", HOUR), row("/young", HOUR - timedelta(seconds=1))))
     assert due_paths(batch) == ["/old"]
 
 
@@ -66,7 +66,7 @@ def one_round(queue: Queue, stored: list[str], refuses: Callable[[], bool] = lam
     return set(table.stored) - of_table
 
 
-def queued(queue: Queue) -> dict[str, Deletion]:
+def queued(queue: Queue) -> dict[str, QueuedDeletion]:
     return {one.path: one for batch in queue.batches() for one in batch.rows}
 
 
@@ -100,41 +100,45 @@ def test_rows_that_are_not_due_stay_beside_a_table_that_was_dropped() -> None:
 
 
 def test_a_row_that_failed_waits_for_its_next_try() -> None:
-    batch = Batch("b", (row("/now", retry_at=NOW), row("/later", retry_at=NOW + timedelta(seconds=1))))
+    batch = DeletionBatch("b", (row("/now", retry_at=NOW), row("/later", retry_at=NOW + timedelta(seconds=1))))
     assert due_paths(batch) == ["/now"]
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=6))
 def test_of_a_path_that_waits_several_times_the_last_time_counts(ages: list[int]) -> None:
-    batches = [Batch(f"b{n}", (row("/a", timedelta(seconds=age)),)) for n, age in enumerate(ages)]
+    batches = [DeletionBatch(f"b{n}", (row("/a", timedelta(seconds=age)),)) for n, age in enumerate(ages)]
     assert bool(due_paths(*batches)) == (min(ages) >= 3600)
 
 
 @pytest.mark.parametrize(
     ("first", "standing", "verdict"),
     [
-        (row(), Standing("u1"), Delete),
-        (row(), Standing(None), Hold),
-        (row(), Standing("u2"), Hold),
-        (row(), Standing("u1", may_be_cleaned=False), Dismiss),
-        (row(why=Why.DROPPED), Standing(None), Delete),
-        (row(why=Why.DROPPED), Standing("u2"), Delete),
-        (row(why=Why.DROPPED), Standing("u1"), Delete),
-        (dropped(), Standing("u1"), Dismiss),
-        (dropped(), Standing("u2"), Expand),
-        (dropped(), Standing(None), Expand),
-        (dropped(), Standing("u2", may_be_cleaned=False), Dismiss),
+        (row(), TableStanding("u1"), Delete),
+        (row(), TableStanding(None), Hold),
+        (row(), TableStanding("u2"), Hold),
+        (row(), TableStanding("u1", may_be_cleaned=False), Dismiss),
+        (row(why=Why.DROPPED), TableStanding(None), Delete),
+        (row(why=Why.DROPPED), TableStanding("u2"), Delete),
+        (row(why=Why.DROPPED), TableStanding("u1"), Delete),
+        (dropped(), TableStanding("u1"), Dismiss),
+        (dropped(), TableStanding("u2"), Expand),
+        (dropped(), TableStanding(None), Expand),
+        (dropped(), TableStanding("u2", may_be_cleaned=False), Dismiss),
     ],
 )
-def test_what_became_of_the_table_decides(first: Deletion, standing: Standing, verdict: type[Verdict]) -> None:
+def test_what_became_of_the_table_decides(
+    first: QueuedDeletion, standing: TableStanding, verdict: type[Verdict]
+) -> None:
     assert isinstance(judge([first], standing), verdict)
 
 
-@pytest.mark.parametrize("standing", [Standing(None), Standing("u2")])
+@pytest.mark.parametrize("standing", [TableStanding(None), TableStanding("u2")])
 @pytest.mark.parametrize(
     "first", [dropped(), dropped(why=Why.DROPPING), row(why=Why.DROPPED)], ids=["dropped", "intent", "file"]
 )
-def test_a_table_that_the_catalog_has_under_another_name_loses_nothing(first: Deletion, standing: Standing) -> None:
+def test_a_table_that_the_catalog_has_under_another_name_loses_nothing(
+    first: QueuedDeletion, standing: TableStanding
+) -> None:
     """It was renamed, or registered again from its last metadata file."""
     assert must_be_nowhere([first], standing)
     assert isinstance(judge([first], standing, "shop.renamed"), Dismiss)
@@ -142,30 +146,30 @@ def test_a_table_that_the_catalog_has_under_another_name_loses_nothing(first: De
 
 
 def test_files_that_only_became_orphans_are_held_wherever_their_table_is() -> None:
-    assert not must_be_nowhere([row()], Standing(None))
-    assert isinstance(judge([row()], Standing(None), "shop.renamed"), Hold)
+    assert not must_be_nowhere([row()], TableStanding(None))
+    assert isinstance(judge([row()], TableStanding(None), "shop.renamed"), Hold)
 
 
 def test_files_of_a_table_that_the_catalog_has_under_two_names_wait() -> None:
     """One of the two cannot tell what the other needs."""
     for why in (Why.EXPIRED, Why.UNCOMMITTED, Why.DROPPED):
-        assert must_be_alone([row(why=why)], Standing("u1"))
-        verdict = judge([row(why=why)], Standing("u1"), "shop.copy")
+        assert must_be_alone([row(why=why)], TableStanding("u1"))
+        verdict = judge([row(why=why)], TableStanding("u1"), "shop.copy")
         assert isinstance(verdict, Hold)
         assert "shop.copy" in verdict.reason
         assert "gc.enabled=false" in verdict.reason, "it says what to do"
 
 
 def test_who_is_not_there_and_who_was_not_dropped_need_no_second_name() -> None:
-    assert not must_be_alone([row()], Standing(None))
-    assert not must_be_alone([row()], Standing("u2"))
-    assert not must_be_alone([dropped()], Standing("u1"))
+    assert not must_be_alone([row()], TableStanding(None))
+    assert not must_be_alone([row()], TableStanding("u2"))
+    assert not must_be_alone([dropped()], TableStanding("u1"))
 
 
 def test_an_intent_is_expanded_once_the_table_is_gone_and_dismissed_while_it_is_there() -> None:
-    intent = dropped(why=Why.DROPPING)
-    assert isinstance(judge([intent], Standing(None)), Expand)
-    assert isinstance(judge([intent], Standing("u1")), Dismiss)
+    epoch_commit = dropped(why=Why.DROPPING)
+    assert isinstance(judge([epoch_commit], TableStanding(None)), Expand)
+    assert isinstance(judge([epoch_commit], TableStanding("u1")), Dismiss)
 
 
 def test_a_file_of_an_expiry_that_has_not_landed_yet_is_looked_at_again() -> None:
@@ -183,7 +187,7 @@ def test_a_file_of_an_expiry_that_has_not_landed_yet_is_looked_at_again() -> Non
 def test_waits_grow_up_to_a_day_and_then_it_is_given_up() -> None:
     settings = QueueSettings(grace=HOUR, max_retries=14)
     waits = []
-    one: Deletion | None = row()
+    one: QueuedDeletion | None = row()
     while (one := after_failure(one, NOW, settings)) is not None:
         assert one.retry_at is not None
         waits.append(one.retry_at - NOW)
@@ -195,9 +199,9 @@ def test_waits_grow_up_to_a_day_and_then_it_is_given_up() -> None:
 
 def test_a_batch_is_of_one_table_and_kind() -> None:
     with pytest.raises(ValueError, match="mixes"):
-        Batch("b", (row(), dropped()))
+        DeletionBatch("b", (row(), dropped()))
     with pytest.raises(ValueError, match="mixes"):
-        Batch("b", (row(), row(table_uuid="u2")))
+        DeletionBatch("b", (row(), row(table_uuid="u2")))
 
 
 @pytest.mark.parametrize(

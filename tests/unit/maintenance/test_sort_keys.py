@@ -17,7 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.model.columns import (
+from frazil.data.arrow_types import arrow_schema, arrow_type
+from frazil.maintenance.compact.sort.sort_keys import OrderForms, form, joined, sort_indices
+from frazil.maintenance.compact.sort.zorder import RANK_BITS, cuts_of, interleave, ranks, zvalues
+from frazil.model.ids import TableName
+from frazil.model.partition import Transform
+from frazil.model.schema import (
     BINARY,
     BOOLEAN,
     DATE,
@@ -34,14 +39,9 @@ from frazil.model.columns import (
     Schema,
     StructOf,
 )
-from frazil.model.columns import UUID as UUID_TYPE
-from frazil.model.columns import Decimal as DecimalType
-from frazil.model.names import TableName
-from frazil.model.ordering import Order, OrderField
-from frazil.model.partitions import Transform
-from frazil.workers.arrow_types import arrow_schema, arrow_type
-from frazil.workers.sort_keys import OrderForms, form, joined, sort_indices
-from frazil.workers.sort_zvalues import RANK_BITS, cuts_of, interleave, ranks, zvalues
+from frazil.model.schema import UUID as UUID_TYPE
+from frazil.model.schema import Decimal as DecimalType
+from frazil.model.sort import Order, OrderField
 
 
 def float_order(value: float) -> tuple[int, float, int]:

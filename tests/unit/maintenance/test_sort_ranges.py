@@ -17,24 +17,23 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from frazil.errors import BadInput, TableChanged, Transient
-from frazil.model.columns import LONG, Field, Schema
-from frazil.model.compaction import Concatenated, Group, Rewrite, RewrittenTable, Trail
-from frazil.model.files import Kind
-from frazil.model.live import LiveFile
-from frazil.model.names import TableName
-from frazil.model.ordering import Order, OrderField
+from frazil.maintenance.compact.rewritten_files import message
+from frazil.maintenance.compact.sort.row_map import Question, RowMapWriter
+from frazil.maintenance.compact.sort.sort_keys import form
+from frazil.maintenance.compact.sort.sort_ranges import Ranges, SortKeys
+from frazil.maintenance.compact.sort.spark_sort import whole
+from frazil.model.compaction import Group, Rewrite, RewriteResult, RewrittenTable, RowMap
+from frazil.model.files import FileKind, LiveFile
+from frazil.model.ids import TableName
+from frazil.model.schema import LONG, Field, Schema
+from frazil.model.sort import Order, OrderField
 from frazil.model.write import ParquetSettings
-from frazil.workers.rewritten_files import message
-from frazil.workers.sort_keys import form
-from frazil.workers.sort_ranges import Keys, Ranges
-from frazil.workers.sort_shuffle import whole
-from frazil.workers.sort_trails import Question, TrailWriter
 
 BY_ONE = Order((OrderField(1),))
 BY_BITS = Order((OrderField(1), OrderField(2)), interleaved=True)
 
 
-def keys_of(keys: Keys, values: list[int], columns: int = 1) -> pa.Array:
+def keys_of(keys: SortKeys, values: list[int], columns: int = 1) -> pa.Array:
     forms = [form(pa.array(values, pa.int64()))] * columns
     return keys.of(forms, np.zeros(len(values), np.int32), np.arange(len(values)))
 
@@ -48,7 +47,7 @@ def keys_of(keys: Keys, values: list[int], columns: int = 1) -> pa.Array:
 def test_every_row_has_one_bucket_and_buckets_lie_in_order(
     values: list[int], ranges: int, buckets: int, data: st.DataObject
 ) -> None:
-    keys = Keys(BY_ONE)
+    keys = SortKeys(BY_ONE)
     whole = keys_of(keys, values)
     chosen = data.draw(st.lists(st.integers(0, len(values) - 1), max_size=30, unique=True))
     made = Ranges.of(keys, whole.take(pa.array(chosen, pa.int64())), ranges, buckets)
@@ -69,7 +68,7 @@ def test_every_row_has_one_bucket_and_buckets_lie_in_order(
 
 
 def test_equal_values_are_cut_apart_where_memory_asks_for_it() -> None:
-    keys = Keys(BY_ONE)
+    keys = SortKeys(BY_ONE)
     whole = keys_of(keys, [7] * 1000)
     made = Ranges.of(keys, whole, 2, 10)
     sizes = [end - start for _, start, end in made.cut(whole.take(pc.sort_indices(whole)))]
@@ -82,11 +81,11 @@ def test_equal_values_are_cut_apart_where_memory_asks_for_it() -> None:
 @pytest.mark.parametrize("order", [BY_ONE, BY_BITS])
 def test_rows_with_equal_values_keep_the_order_of_their_files(order: Order) -> None:
     forms = [form(pa.array([5, 5, 5], pa.int64()))] * len(order.fields)
-    keys = Keys.seen(order, forms).of(forms, np.array([256, 1, 256]), np.array([300, 9, 2]))
+    keys = SortKeys.seen(order, forms).of(forms, np.array([256, 1, 256]), np.array([300, 9, 2]))
     assert pc.sort_indices(keys).to_pylist() == [1, 2, 0]
 
 
-# trails
+# row maps
 
 
 @st.composite
@@ -101,8 +100,8 @@ def shuffles(draw: st.DrawFn) -> tuple[list[tuple[int, int]], list[int], list[in
     return rows, ends, files
 
 
-def written(path: str, rows: list[tuple[int, int]], ends: list[int], files: int = 1) -> Trail:
-    writer = TrailWriter(path, ParquetSettings(), {})
+def written(path: str, rows: list[tuple[int, int]], ends: list[int], files: int = 1) -> RowMap:
+    writer = RowMapWriter(path, ParquetSettings(), {})
     for start, end in itertools.pairwise([0, *ends]):
         part = np.array(rows[start:end], np.int64).reshape(-1, 2)
         writer.add(part[:, 0], part[:, 1])
@@ -118,13 +117,13 @@ def test_every_row_is_found_where_it_was_sorted_to(
 ) -> None:
     """H16"""
     rows, ends, files = shuffled
-    trail = written(str(tmp_path_factory.mktemp("trail") / "trail.parquet"), rows, ends, len(files))
+    row_map = written(str(tmp_path_factory.mktemp("trail") / "trail.parquet"), rows, ends, len(files))
     gone = data.draw(st.sets(st.sampled_from(rows)))
     deleted: dict[int, BitMap64] = {}
     for number, position in gone:
         deleted.setdefault(number, BitMap64()).add(position)
     sizes = tuple(end - start for start, end in itertools.pairwise([0, *files]))
-    asked = Question(trail, sizes, {number: bitmap.serialize() for number, bitmap in deleted.items()})
+    asked = Question(row_map, sizes, {number: bitmap.serialize() for number, bitmap in deleted.items()})
     found = asked.follow({})
     starts = [0, *files]
     assert {(number, row) for number, bitmap in found.items() for row in bitmap} == {
@@ -138,8 +137,8 @@ def test_every_row_is_found_where_it_was_sorted_to(
 
 def test_row_groups_that_cannot_have_the_row_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [(number, position) for position in range(70_000) for number in range(2)]
-    trail = written(str(tmp_path / "trail.parquet"), rows, [len(rows)])
-    assert pq.ParquetFile(trail.path).num_row_groups == 3
+    row_map = written(str(tmp_path / "trail.parquet"), rows, [len(rows)])
+    assert pq.ParquetFile(row_map.path).num_row_groups == 3
     read: list[int] = []
     original = pq.ParquetFile.read_row_group
 
@@ -148,19 +147,19 @@ def test_row_groups_that_cannot_have_the_row_are_not_read(tmp_path: Path, monkey
         return original(self, number)
 
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
-    found = Question(trail, (len(rows),), {1: BitMap64([69_999]).serialize()}).follow({})
+    found = Question(row_map, (len(rows),), {1: BitMap64([69_999]).serialize()}).follow({})
     assert list(found[0]) == [len(rows) - 1]
     assert read == [1, 2], "one has the end of one input and the beginning of the next"
 
 
 def test_a_trail_of_other_rows_is_refused(tmp_path: Path) -> None:
-    trail = written(str(tmp_path / "trail.parquet"), [(0, 0), (0, 1)], [2])
+    row_map = written(str(tmp_path / "trail.parquet"), [(0, 0), (0, 1)], [2])
     with pytest.raises(ValueError, match="2 rows, and 3 were written"):
-        Question(trail, (3,), {})
+        Question(row_map, (3,), {})
     with pytest.raises(BadInput, match="2 rows instead of 5"):
-        Question(replace(trail, rows=5), (5,), {0: BitMap64([1]).serialize()}).follow({})
+        Question(replace(row_map, rows=5), (5,), {0: BitMap64([1]).serialize()}).follow({})
     with pytest.raises(TableChanged):
-        Question(replace(trail, path=trail.path + "x"), (2,), {0: BitMap64([1]).serialize()}).follow({})
+        Question(replace(row_map, path=row_map.path + "x"), (2,), {0: BitMap64([1]).serialize()}).follow({})
 
 
 # what came out of the shuffle
@@ -188,12 +187,12 @@ def test_rows_that_did_not_arrive_are_not_taken_for_deleted() -> None:
     )
     left_out = (BitMap64([1, 2]).serialize(), BitMap64().serialize())
 
-    def result(records: int) -> Concatenated:
-        file = message(rewrite, (0, ()), kind=Kind.DATA, path="x", records=records, size=1, digest="")
-        return Concatenated(0, (file,), left_out, trails=(Trail("t", 1, records),))
+    def result(records: int) -> RewriteResult:
+        file = message(rewrite, (0, ()), kind=FileKind.DATA, path="x", records=records, size=1, digest="")
+        return RewriteResult(0, (file,), left_out, row_maps=(RowMap("t", 1, records),))
 
     assert whole(rewrite, result(18)) == result(18)
     with pytest.raises(Transient, match="18 rows were to be sorted, and 17 arrived"):
         whole(rewrite, result(17))
-    failed = Concatenated(0, failure="a is damaged")
+    failed = RewriteResult(0, failure="a is damaged")
     assert whole(rewrite, failed) is failed

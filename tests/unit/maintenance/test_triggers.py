@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.config.maintenance import MaintenanceConfig
-from frazil.daemon.due import CONVERT, EVERYTHING, PAUSE, REWRITE, Activity, Due, debt, due, is_quiet
-from frazil.daemon.holdings import Added, Holdings
+from frazil.ingest.loop.table_stats import Added, TableStats
+from frazil.maintenance.triggers import CONVERT, EVERYTHING, PAUSE, REWRITE, Activity, Due, debt, due, is_quiet
 from frazil.model.state import TableState
 
 MB = 1 << 20
@@ -33,8 +33,8 @@ SETTINGS = MaintenanceConfig.model_validate(
         "expire": {"max_snapshots": 500},
     }
 )
-HELD = Holdings(data_files=10, delete_files=2, records=1000, size=100 * MB, snapshots=30, manifests=5)
-BUSY = Activity(lag=1.0, idle=2.0, seconds=100.0, looked=100.0, cleaned=100.0, holdings=HELD, before=HELD)
+HELD = TableStats(data_files=10, delete_files=2, records=1000, size=100 * MB, snapshots=30, manifests=5)
+BUSY = Activity(lag=1.0, idle=2.0, seconds=100.0, looked=100.0, cleaned=100.0, stats=HELD, before=HELD)
 """A commit a moment ago, and nothing that would be worth a look."""
 
 
@@ -43,7 +43,7 @@ def busy(**facts: Any) -> Activity:
 
 
 def grown(**facts: Any) -> Activity:
-    return replace(BUSY, holdings=replace(HELD, **facts))
+    return replace(BUSY, stats=replace(HELD, **facts))
 
 
 def reason(activity: Activity) -> str | None:
@@ -79,18 +79,18 @@ def test_files_that_are_large_enough_are_not_small_however_many_bytes_they_have(
 
 def test_what_was_there_at_the_last_look_and_was_left_is_no_reason_for_another_one() -> None:
     held = replace(HELD, data_files=900, delete_files=500, position_deletes=250, manifests=700)
-    assert due(busy(holdings=held, before=held), SETTINGS) is None
+    assert due(busy(stats=held, before=held), SETTINGS) is None
 
 
 def test_all_that_a_table_holds_is_new_to_a_daemon_that_has_just_begun() -> None:
     assert reason(grown(delete_files=60)) == "58 delete files more"
-    assert reason(busy(holdings=replace(HELD, delete_files=60), before=Holdings())) == "60 delete files more"
+    assert reason(busy(stats=replace(HELD, delete_files=60), before=TableStats())) == "60 delete files more"
 
 
 def test_snapshots_beyond_those_that_stay_make_everything_due() -> None:
     assert due(grown(snapshots=549), SETTINGS) is None
     assert due(grown(snapshots=550), SETTINGS) == Due("550 snapshots, of which 500 stay", EVERYTHING)
-    kept = busy(holdings=replace(HELD, snapshots=700), snapshots_before=690)
+    kept = busy(stats=replace(HELD, snapshots=700), snapshots_before=690)
     assert due(kept, SETTINGS) is None, "tags keep them, and expiry was tried ten snapshots ago"
 
 
@@ -112,15 +112,15 @@ def test_a_look_beside_the_stream_is_finished_when_it_rests() -> None:
     """Nothing came since, but that look left what was not worth it beside a stream."""
     assert reason(busy(idle=60.0, finished=False)) == "the stream rests"
     clean = replace(HELD, data_files=1, delete_files=0, manifests=1)
-    assert due(busy(idle=60.0, holdings=clean, before=clean), SETTINGS) is None, "one file, and no deletes"
+    assert due(busy(idle=60.0, stats=clean, before=clean), SETTINGS) is None, "one file, and no deletes"
 
 
 def test_equality_deletes_do_not_wait_for_a_nap() -> None:
     held = replace(HELD, equality_deletes=7)
-    activity = busy(holdings=held, unconverted=4, commits=4, looked=1.0)
+    activity = busy(stats=held, unconverted=4, commits=4, looked=1.0)
     assert due(activity, SETTINGS) == Due("equality deletes of 4 commits", CONVERT)
     assert due(replace(activity, unconverted=3), SETTINGS) is None
-    assert due(replace(activity, holdings=HELD), SETTINGS) is None, "there are none"
+    assert due(replace(activity, stats=HELD), SETTINGS) is None, "there are none"
 
 
 def test_between_two_looks_lies_a_naptime() -> None:
@@ -134,7 +134,7 @@ def test_a_table_is_left_alone_for_a_multiple_of_what_its_maintenance_took() -> 
 
 
 def test_a_conversion_waits_for_a_multiple_of_what_the_last_one_took_and_for_nothing_else() -> None:
-    activity = busy(holdings=replace(HELD, equality_deletes=7), unconverted=9, look_took=99.0, convert_took=5.0)
+    activity = busy(stats=replace(HELD, equality_deletes=7), unconverted=9, look_took=99.0, convert_took=5.0)
     assert due(replace(activity, seconds=PAUSE * 5.0 - 1), SETTINGS) is None
     assert due(replace(activity, seconds=PAUSE * 5.0), SETTINGS) == Due("equality deletes of 9 commits", CONVERT)
 
@@ -169,8 +169,8 @@ _ACTIVITIES = st.builds(
     commits=_COUNTS,
     unconverted=_COUNTS,
     added=st.builds(Added, _COUNTS, _COUNTS, st.integers(0, 10**10)),
-    holdings=st.builds(Holdings, **{field.name: _COUNTS for field in fields(Holdings)}),
-    before=st.builds(Holdings, **{field.name: _COUNTS for field in fields(Holdings)}),
+    stats=st.builds(TableStats, **{field.name: _COUNTS for field in fields(TableStats)}),
+    before=st.builds(TableStats, **{field.name: _COUNTS for field in fields(TableStats)}),
     snapshots_before=_COUNTS,
     finished=st.booleans(),
 )
@@ -202,7 +202,7 @@ def test_whatever_is_due_says_why_and_respects_the_bounds(activity: Activity) ->
 
 def test_debt_is_told_in_words() -> None:
     assert debt(BUSY) == ""
-    assert debt(busy(commits=3, holdings=replace(HELD, data_files=13, delete_files=1))) == "3 commits, 3 data files"
+    assert debt(busy(commits=3, stats=replace(HELD, data_files=13, delete_files=1))) == "3 commits, 3 data files"
 
 
 @pytest.mark.parametrize(("hour", "quiet"), [(6, False), (7, True), (18, True), (19, False)])

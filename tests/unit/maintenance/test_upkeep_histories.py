@@ -17,9 +17,9 @@ from upkeep_edges import Queue, WorldClock
 from upkeep_table import UpkeepTable
 from upkeep_world import UpkeepWorld, run_seed
 
-from frazil.maintenance.deletion_queue import DeletionWorker, QueueSettings
-from frazil.maintenance.expire import Expire, ExpireSettings
-from frazil.model.deletions import Deletion
+from frazil.iceberg.system.queue_rows import QueuedDeletion
+from frazil.maintenance.expire.planner import Expire, ExpireSettings
+from frazil.maintenance.queue import DeletionWorker, QueueSettings
 from frazil.model.ledger import SnapshotFacts
 
 SEEDS = 2000
@@ -63,7 +63,7 @@ def test_files_of_an_expiry_that_the_queue_looked_at_too_early_are_not_forgotten
     worker = DeletionWorker(queue, world.storage, QueueSettings(grace=timedelta(0)), clock)
 
     class Slow(Queue):
-        def enqueue(self, deletions: Sequence[Deletion]) -> None:
+        def enqueue(self, deletions: Sequence[QueuedDeletion]) -> None:
             queue.enqueue(deletions)
             assert worker.perform().deleted == 0
 

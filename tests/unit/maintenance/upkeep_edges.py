@@ -16,8 +16,15 @@ from uuid import UUID
 from upkeep_spark import WorkedTable
 from upkeep_table import LOCATION
 
-from frazil.model.deletions import Batch, Deletion, ListedFile, Standing, TablePlace
-from frazil.model.names import TableName
+from frazil.iceberg.system.queue_rows import (
+    DeletionBatch,
+    ListedFile,
+    QueuedDeletion,
+    Remains,
+    TablePlace,
+    TableStanding,
+)
+from frazil.model.ids import TableName
 
 BATCH_FILES = 3
 
@@ -27,12 +34,12 @@ class Queue:
     that `mixes` fills small batches up, so that rows of several moments share one: nothing promises that none do."""
 
     def __init__(self, forgets: Callable[[Collection[str]], None] = lambda paths: None, *, mixes: bool = False) -> None:
-        self.held: dict[str, tuple[Deletion, ...]] = {}
+        self.held: dict[str, tuple[QueuedDeletion, ...]] = {}
         self._forgets, self._mixes = forgets, mixes
         self._names = itertools.count()
 
-    def enqueue(self, deletions: Sequence[Deletion]) -> None:
-        by_kind: dict[Any, list[Deletion]] = {}
+    def enqueue(self, deletions: Sequence[QueuedDeletion]) -> None:
+        by_kind: dict[Any, list[QueuedDeletion]] = {}
         for row in deletions:
             by_kind.setdefault((row.type, row.why), []).append(row)
         for kind, rows in by_kind.items():
@@ -42,10 +49,10 @@ class Queue:
             for start in range(0, len(rows), BATCH_FILES):
                 self.held[f"b{next(self._names)}"] = tuple(rows[start : start + BATCH_FILES])
 
-    def batches(self) -> list[Batch]:
-        return [Batch(name, rows) for name, rows in self.held.items()]
+    def batches(self) -> list[DeletionBatch]:
+        return [DeletionBatch(name, rows) for name, rows in self.held.items()]
 
-    def settle(self, batch: Batch, left: Sequence[Deletion]) -> bool:
+    def settle(self, batch: DeletionBatch, left: Sequence[QueuedDeletion]) -> bool:
         if self.held.pop(batch.name, None) is None:
             return False
         self.enqueue(left)
@@ -61,23 +68,23 @@ class Storage:
         self._table = table
         self._refuses = refuses
 
-    def census(self) -> Storage:
+    def table_scan(self) -> Storage:
         return self
 
     def holder(self, table_uuid: str) -> str | None:
         raise AssertionError("nobody drops this table")
 
-    def twin(self, table: TableName, table_uuid: str) -> str | None:
+    def other_table_with_uuid(self, table: TableName, table_uuid: str) -> str | None:
         return None
 
-    def reached(self, metadata_file: str) -> Sequence[str]:
+    def remains(self, metadata_file: str) -> Remains:
         raise AssertionError("nobody drops this table")
 
     def owner_of(self, table: TableName, metadata_file: str) -> str | None:
         return "u"
 
-    def standing(self, table: TableName) -> Standing:
-        return Standing("u")
+    def standing(self, table: TableName) -> TableStanding:
+        return TableStanding("u", locations=("/",))
 
     def place(self, table: TableName) -> TablePlace:
         known = self._table.metadata
@@ -109,7 +116,7 @@ class Storage:
 class Edge:
     """What an action sees of something. Others may act before a call and after it, and it may be the action's last."""
 
-    ALONE = frozenset(["live", "live_with_lineage", "converted_table", "rewritten_table", "census", "standing"])
+    ALONE = frozenset(["live", "live_with_lineage", "converted_table", "rewritten_table", "table_scan", "standing"])
 
     def __init__(self, inner: Any, turn: Callable[[], None]) -> None:
         self._inner, self._turn = inner, turn

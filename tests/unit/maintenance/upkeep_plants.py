@@ -18,18 +18,22 @@ from upkeep_edges import Queue
 from upkeep_spark import WorkedTable
 from upkeep_table import UpkeepTable
 
-from frazil.maintenance import compact_run, compact_settle, convert_run, deletion_queue, expire, orphans
-from frazil.maintenance.compact_settle import Settled
-from frazil.maintenance.convert import PlanAgain, Ready
-from frazil.maintenance.deletion_queue import Cleaned, DeletionWorker
-from frazil.maintenance.expire import Expire, Expired
+from frazil.iceberg.commits.snapshots import TableSnapshots
+from frazil.iceberg.system.queue_rows import DeletionBatch, ListedFile, QueuedDeletion, TablePlace, TableStanding
+from frazil.maintenance import orphans
+from frazil.maintenance import queue as deletion_queue
+from frazil.maintenance.compact import rebase as compact_settle
+from frazil.maintenance.compact import runner as compact_run
+from frazil.maintenance.compact.rebase import Rebased
+from frazil.maintenance.convert import runner as convert_run
+from frazil.maintenance.convert.planner import PlanAgain, Ready
+from frazil.maintenance.expire import planner as expire
+from frazil.maintenance.expire.planner import Expire, Expired
+from frazil.maintenance.queue import Cleaned, DeletionWorker
 from frazil.model.commit import CommitAnswer
-from frazil.model.deletions import Batch, Deletion, ListedFile, Standing, TablePlace
-from frazil.model.files import FileClosed
+from frazil.model.files import FileClosed, LiveFile
+from frazil.model.ids import TableName
 from frazil.model.ledger import SnapshotFacts, TableHead
-from frazil.model.live import LiveFile
-from frazil.model.names import TableName
-from frazil.model.snapshots import TableSnapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class Plant:
         return patch.object(*self.replaced)
 
 
-def _as_if_nobody_deleted(*seen: Any) -> Settled:
+def _as_if_nobody_deleted(*seen: Any) -> Rebased:
     return replace(_settle(*seen), moved=(), carried=())
 
 
@@ -66,23 +70,27 @@ def _whatever_came_since(plan: Any, marked: Any, now: Any, version: int) -> Read
 
 
 def _without_looking(
-    self: DeletionWorker, batch: Batch, rows: Sequence[Deletion], ahead: Sequence[str], standing: Standing
+    self: DeletionWorker,
+    batch: DeletionBatch,
+    rows: Sequence[QueuedDeletion],
+    ahead: Sequence[str],
+    standing: TableStanding,
 ) -> Cleaned:
-    return _delete(self, batch, rows, ahead, Standing(None))
+    return _delete(self, batch, rows, ahead, TableStanding(None))
 
 
-def _nothing_waits(batch: Batch, rows: Sequence[Deletion]) -> list[Deletion]:
+def _nothing_waits(batch: DeletionBatch, rows: Sequence[QueuedDeletion]) -> list[QueuedDeletion]:
     return []
 
 
 def _tell_the_queue_after_the_commit(self: Expire, table: TableName) -> Expired:
-    told: list[Deletion] = []
+    told: list[QueuedDeletion] = []
 
     class Later(Queue):
-        def enqueue(self, deletions: Sequence[Deletion]) -> None:
+        def enqueue(self, deletions: Sequence[QueuedDeletion]) -> None:
             told.extend(deletions)
 
-    done = _expire(Expire(self._lake, Later(), self._settings, self._clock), table)
+    done = _expire(Expire(self._committer, Later(), self._settings, self._clock), table)
     self._queue.enqueue(told)
     return done
 

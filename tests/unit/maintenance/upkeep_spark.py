@@ -17,15 +17,14 @@ from conversion_world import BY_PART, EVERYWHERE, NAME, Positions, State
 from pyroaring import BitMap64
 from upkeep_table import JOB, LOCATION, ROW_BYTES, SPAN, Model, UpkeepTable
 
-from frazil.model.compaction import Carried, Concatenated, Moved, Reprojected, Rewrite
+from frazil.iceberg.commits.snapshots import Reference
+from frazil.model.compaction import Carried, Moved, Reprojected, Rewrite, RewriteResult
 from frazil.model.conversion import Marked, Search
-from frazil.model.files import Blob, FileClosed, Kind
+from frazil.model.files import Blob, FileClosed, FileKind, LiveDelete, LiveFile
+from frazil.model.ids import batch_id, data_path, epoch_prefix, equality_delete_path, vectors_path
 from frazil.model.ledger import Fence, LedgerEntry
-from frazil.model.live import LiveDelete, LiveFile
-from frazil.model.names import batch_id, data_path, epoch_prefix, equality_delete_path, vectors_path
-from frazil.model.ordering import run_folder
 from frazil.model.position import Hlc
-from frazil.model.snapshots import Reference
+from frazil.model.sort import run_folder
 
 Place = tuple[int, tuple[Any, ...]]
 
@@ -74,7 +73,7 @@ class WorkedTable(UpkeepTable):
 
     # a compaction
 
-    def concatenate(self, rewrite: Rewrite) -> tuple[Concatenated, ...]:
+    def concatenate(self, rewrite: Rewrite) -> tuple[RewriteResult, ...]:
         found = []
         for number, group in enumerate(rewrite.groups):
             origins: list[tuple[str, int]] = []
@@ -92,7 +91,7 @@ class WorkedTable(UpkeepTable):
                 self.put(f"{folder}/trail-{next(self.numbers)}")
             like = group.files[0]
             files = tuple(self._rewritten(rewrite.number, folder, like, origins[part : part + full]) for part in parts)
-            found.append(Concatenated(number, files, tuple(left_out)))
+            found.append(RewriteResult(number, files, tuple(left_out)))
         return tuple(found)
 
     def _rewritten(self, run: UUID, folder: str, like: LiveFile, origins: Sequence[tuple[str, int]]) -> FileClosed:
@@ -100,7 +99,7 @@ class WorkedTable(UpkeepTable):
         self.put(path)
         self.rows[path] = tuple(self.rows[source][position] for source, position in origins)
         self.origins[path] = tuple(origins)
-        return _closed(run, like, path, kind=Kind.DATA, records=len(origins), size=ROW_BYTES * len(origins))
+        return _closed(run, like, path, kind=FileKind.DATA, records=len(origins), size=ROW_BYTES * len(origins))
 
     def reproject(self, rewrite: Rewrite, moved: Sequence[Moved], carried: Sequence[Carried]) -> Reprojected:
         found: dict[Place, dict[str, frozenset[int]]] = {}
@@ -220,7 +219,7 @@ class WorkedTable(UpkeepTable):
             if self.version >= 3:
                 rows |= old
                 for one in file.deletes:
-                    if one.data_file == file.path and one.kind is Kind.POSITION_DELETE:
+                    if one.data_file == file.path and one.kind is FileKind.POSITION_DELETE:
                         del deletes[one.path, one.offset]
             found.setdefault((file.spec_id, file.partition), {})[file.path] = rows
         for closed in self._write_deletes(UUID(int=0), epoch.prefix, found, self.version):
@@ -247,5 +246,5 @@ def _closed(run: UUID, like: LiveFile | Place, path: str, **facts: Any) -> FileC
         partition=partition,
         path=path,
         digest="",
-        **{"kind": Kind.POSITION_DELETE, "size": 100, **facts},
+        **{"kind": FileKind.POSITION_DELETE, "size": 100, **facts},
     )

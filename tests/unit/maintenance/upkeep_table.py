@@ -19,18 +19,17 @@ from uuid import UUID
 
 from conversion_world import NAME, Row, State, World
 
-from frazil.coordinator.frontier import RolledBack, read_frontier
+from frazil.commit.frontier_check import RolledBack, read_frontier
 from frazil.errors import TableChanged
-from frazil.lake.listing import applied
-from frazil.model.columns import Schema
-from frazil.model.commit import Accepted, CommitAnswer, Conflicted, RepairPlan, Unknown
+from frazil.iceberg.commits.snapshots import MAIN, Expiry, Reference, TableSnapshots
+from frazil.iceberg.tables.file_listing import applied
+from frazil.model.commit import Accepted, CommitAnswer, Conflicted, ReplaceFiles, Unknown
 from frazil.model.compaction import RewrittenTable
-from frazil.model.files import Kind
+from frazil.model.files import FileKind, LiveDelete, LiveFile, LiveFiles, LiveManifest
+from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
-from frazil.model.live import LiveDelete, LiveFile, LiveFiles, LiveManifest
-from frazil.model.names import JobId, TableName
 from frazil.model.position import Hlc
-from frazil.model.snapshots import MAIN, Expiry, Reference, TableSnapshots
+from frazil.model.schema import Schema
 
 JOB = JobId("shop")
 LOCATION = "table"
@@ -130,7 +129,7 @@ class UpkeepTable(World):
         found = (
             self.positions[delete.path, delete.offset].get(file.path, frozenset[int]())
             for delete in file.deletes
-            if delete.kind is Kind.POSITION_DELETE
+            if delete.kind is FileKind.POSITION_DELETE
         )
         return frozenset[int]().union(*found)
 
@@ -379,7 +378,7 @@ class UpkeepTable(World):
             specs=known.specs,
         )
 
-    def repair(self, table: TableName, head: TableHead, plan: RepairPlan) -> CommitAnswer:
+    def repair(self, table: TableName, head: TableHead, plan: ReplaceFiles) -> CommitAnswer:
         return self._sent(head.base, lambda: self._land(plan))
 
     def manifests(self, table: TableName, head: TableHead) -> tuple[LiveManifest, ...]:

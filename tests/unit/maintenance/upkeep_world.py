@@ -32,15 +32,15 @@ from upkeep_spark import WorkedTable
 from upkeep_table import Violation
 
 from frazil.errors import FrazilError, OutcomeUnknown, TableChanged, Transient
-from frazil.maintenance.compact import CompactSettings
-from frazil.maintenance.compact_run import Compact, Compacted
-from frazil.maintenance.convert import ConvertSettings
-from frazil.maintenance.convert_run import Convert, Converted
-from frazil.maintenance.deletion_queue import Cleaned, DeletionWorker, QueueSettings
-from frazil.maintenance.expire import Expire, Expired, ExpireSettings, Keep, Period
-from frazil.maintenance.manifests import ManifestSettings, Merged, MergeManifests
+from frazil.iceberg.commits.snapshots import Reference
+from frazil.maintenance.compact.planner import CompactSettings
+from frazil.maintenance.compact.runner import Compact, Compacted
+from frazil.maintenance.convert.planner import ConvertSettings
+from frazil.maintenance.convert.runner import Convert, Converted
+from frazil.maintenance.expire.planner import Expire, Expired, ExpireSettings, Keep, Period
 from frazil.maintenance.orphans import Sweep, Swept
-from frazil.model.snapshots import Reference
+from frazil.maintenance.queue import Cleaned, DeletionWorker, QueueSettings
+from frazil.maintenance.rewrite_manifests import ManifestSettings, Merged, MergeManifests
 from frazil.model.write import SortField
 
 OLDER_THAN = timedelta(hours=1)
@@ -186,23 +186,23 @@ class UpkeepWorld:
             self.tell(fiber.name, "dies")
 
     def _convert_action(self, turn: Callable[[], None]) -> object:
-        lake = Edge(self.table, turn)
-        made = Convert(lake, lake, WorldClock(self.time, self.chance, turn))
-        head = lake.head(NAME)
-        plan = made.plan(NAME, head, lake.live(NAME, head), self._convert)
+        committer = Edge(self.table, turn)
+        made = Convert(committer, committer, WorldClock(self.time, self.chance, turn))
+        head = committer.head(NAME)
+        plan = made.plan(NAME, head, committer.live(NAME, head), self._convert)
         return None if plan is None else made.perform(plan, self._convert)
 
     def _compact_action(self, turn: Callable[[], None]) -> object:
-        lake = Edge(self.table, turn)
-        made = Compact(lake, lake, WorldClock(self.time, self.chance, turn))
-        head = lake.head(NAME)
-        plan = made.plan(NAME, head, lake.live(NAME, head), self._compact)
+        committer = Edge(self.table, turn)
+        made = Compact(committer, committer, WorldClock(self.time, self.chance, turn))
+        head = committer.head(NAME)
+        plan = made.plan(NAME, head, committer.live(NAME, head), self._compact)
         return None if plan is None else made.perform(plan)
 
     def _merge_action(self, turn: Callable[[], None]) -> object:
-        lake = Edge(self.table, turn)
-        made = MergeManifests(lake, WorldClock(self.time, self.chance, turn))
-        plan = made.plan(NAME, lake.head(NAME), self._manifests)
+        committer = Edge(self.table, turn)
+        made = MergeManifests(committer, WorldClock(self.time, self.chance, turn))
+        plan = made.plan(NAME, committer.head(NAME), self._manifests)
         return None if plan is None else made.perform(plan)
 
     def _expire_action(self, turn: Callable[[], None]) -> object:

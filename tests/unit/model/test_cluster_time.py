@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frazil.ingest.write.change_rows import text_like
 from frazil.model.position import WHOLE, BatchNumber, ClusterTime, Hlc, NotAPosition, parse_position
-from frazil.workers.travel import text_like
 
 positions = st.builds(ClusterTime.of, st.integers(0, 2**31 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**31 - 1))
 

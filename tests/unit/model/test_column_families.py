@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.model.columns import LONG, STRING, Column, TableShape
-from frazil.model.parts import PRIMARY, UNNAMED, Part, families, part_number, parts_of, primary_family
-from frazil.model.remembered import Remembered, columns_property, remembered
+from frazil.model.schema import (
+    LONG,
+    PRIMARY,
+    STRING,
+    UNNAMED,
+    Column,
+    ColumnFamily,
+    Remembered,
+    SourceSchema,
+    columns_property,
+    families,
+    part_number,
+    parts_of,
+    primary_family,
+    remembered,
+)
 
 
-def shape(**of: str | None) -> TableShape:
+def shape(**of: str | None) -> SourceSchema:
     columns = tuple(
         Column(name, LONG if name == "id" else STRING, "", "", family=family) for name, family in of.items()
     )
-    return TableShape(columns, ("id",), "")
+    return SourceSchema(columns, ("id",), "")
 
 
 def test_a_table_that_comes_whole_has_no_parts() -> None:
@@ -24,17 +37,17 @@ def test_a_table_that_comes_whole_has_no_parts() -> None:
 def test_the_family_of_the_key_is_the_primary_part() -> None:
     known = shape(id="f2", name="f2", note="f1", lost=None)
     assert primary_family(known) == "f2"
-    assert parts_of(known) == (Part(PRIMARY, ("id", "name")), Part(part_number("f1", "f2"), ("note",)))
+    assert parts_of(known) == (ColumnFamily(PRIMARY, ("id", "name")), ColumnFamily(part_number("f1", "f2"), ("note",)))
 
 
 def test_what_came_before_families_were_told_is_of_the_primary_part() -> None:
     known = shape(id="primary", name=UNNAMED, note="f1")
-    assert parts_of(known)[0] == Part(PRIMARY, ("name", "id"))
+    assert parts_of(known)[0] == ColumnFamily(PRIMARY, ("name", "id"))
     assert part_number(UNNAMED, "primary") == part_number("primary", "primary") == PRIMARY
 
 
 def test_a_table_without_a_known_primary_family_has_an_empty_one() -> None:
-    assert parts_of(shape(id=None, note="f1"))[0] == Part(PRIMARY, ())
+    assert parts_of(shape(id=None, note="f1"))[0] == ColumnFamily(PRIMARY, ())
     assert families(shape(id=None, note="f1")) == ("f1",)
 
 

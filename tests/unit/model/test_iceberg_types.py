@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.model.columns import (
+from frazil.model.schema import (
     BINARY,
     LONG,
     STRING,
@@ -19,7 +19,7 @@ from frazil.model.columns import (
     ListOf,
     Primitive,
     Schema,
-    TableShape,
+    SourceSchema,
     Type,
     same_type,
     type_from_json,
@@ -107,10 +107,10 @@ def test_fields_are_found_by_name_and_keep_their_ids() -> None:
 
 def test_a_shape_has_each_column_once_and_its_key_among_them() -> None:
     columns = tuple(Column(name, LONG, "INT8", "sql") for name in ("a", "b"))
-    shape = TableShape(columns, ("b", "a"), "sql")
+    shape = SourceSchema(columns, ("b", "a"), "sql")
     assert [column.name for column in shape.key_columns] == ["b", "a"]
     assert shape.column("c") is None
     with pytest.raises(BadType, match="'c'"):
-        TableShape(columns, ("c",), "sql")
+        SourceSchema(columns, ("c",), "sql")
     with pytest.raises(BadType, match="twice"):
-        TableShape((*columns, columns[0]), (), "sql")
+        SourceSchema((*columns, columns[0]), (), "sql")

@@ -6,7 +6,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import pytest
 
-from frazil.model.names import (
+from frazil.model.ids import (
     BadName,
     JobId,
     TableName,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frazil.commit.frontier_check import Damaged, read_frontier
+from frazil.errors import LedgerTooNew
 from frazil.model.commit import CommitPlan
-from frazil.model.epoch import Window
-from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
-from frazil.model.names import JobId
-from frazil.model.position import BatchNumber, Hlc
+from frazil.model.frontier import Window
+from frazil.model.ids import JobId, TableName
+from frazil.model.ledger import Fence, LedgerEntry, PublishedEpoch, SnapshotFacts, TableHead, check_formats
+from frazil.model.position import BatchNumber, ClusterTime, Hlc, Position, without_login
 
 JOB = JobId("shop")
 positions = st.builds(Hlc, st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1)) | st.builds(
@@ -125,6 +128,8 @@ def test_a_plan_that_forgets_leaves_a_mark_with_a_fence_and_without_a_position()
     assert plan.summary == {**entry(5).to_summary(), "crdb.job_id": "shop"}
     mark = replace(plan, forget=True).summary
     assert (mark["frazil.job-id"], mark["frazil.fence"]) == ("shop", entry(5).fence.text)
+    assert mark["frazil.format"] == "1"
+    assert "frazil.source-time" not in mark
     assert LedgerEntry.from_summary(mark) is None
     head = TableHead(uuid="u", ancestry=(SnapshotFacts(2, 1, 2, 0, mark), snapshot(1, None, entry(3))), properties={})
     assert head.newest(JOB) is None
@@ -135,3 +140,94 @@ def test_the_uppers_of_a_window_ascend() -> None:
     for uppers in ((), (Hlc(2), Hlc(1)), (Hlc(2), Hlc(2))):
         with pytest.raises(ValueError, match="window"):
             Window(uppers)
+
+
+@pytest.mark.parametrize("url", ["HTTPS://token@feeds.example/shop", "Https://reader:hunter22@feeds.example/shop"])
+def test_a_login_is_found_however_its_scheme_is_written(url: str) -> None:
+    assert without_login(url).lower() == "https://feeds.example/shop"
+
+
+def test_an_entry_of_an_earlier_version_that_names_a_password_is_of_the_same_source() -> None:
+    """And the password is in nothing that is made of it."""
+    told = entry(5, incarnation="cockroachdb:https://reader:hunter22@feeds.example/shop")
+    for read in (
+        LedgerEntry.from_summary(told.to_summary()),
+        LedgerEntry.from_property(told.to_property(1, 1)),
+    ):
+        assert read is not None
+        assert read.incarnation == "cockroachdb:https://feeds.example/shop"
+        assert "hunter22" not in f"{read} {read.to_summary()}"
+
+
+# the format, and the source's own time
+
+
+@pytest.mark.parametrize(
+    ("resolved", "time"),
+    [
+        (Hlc(1_700_000_000_123_456_789), "2023-11-14T22:13:20.123456Z"),
+        (ClusterTime.of(1_700_000_000, 3), "2023-11-14T22:13:20.000000Z"),
+        (BatchNumber(7), None),
+    ],
+)
+def test_an_entry_says_its_format_and_the_time_of_its_position(resolved: Position, time: str | None) -> None:
+    summary = replace(entry(5), resolved=resolved).to_summary()
+    assert (summary["frazil.format"], summary.get("frazil.source-time")) == ("1", time)
+
+
+def test_an_entry_from_before_there_were_formats_is_of_format_1() -> None:
+    summary = entry(5).to_summary()
+    before = {key: value for key, value in summary.items() if key not in ("frazil.format", "frazil.source-time")}
+    assert LedgerEntry.from_summary(before) == LedgerEntry.from_summary(summary) == entry(5)
+
+
+def test_a_position_without_a_time_may_be_told_its_time() -> None:
+    """H52: an offset or an LSN has none."""
+    then = datetime(2026, 3, 1, 12, 30, 0, 250_000, tzinfo=UTC)
+    told = replace(entry(5), resolved=BatchNumber(7), position_time=then)
+    read = LedgerEntry.from_summary(told.to_summary())
+    assert read == told
+    assert told.to_summary()["frazil.source-time"] == "2026-03-01T12:30:00.250000Z"
+    epoch = PublishedEpoch(told, 1, then)
+    assert (epoch.is_within(then), epoch.is_within(then - timedelta(microseconds=1))) == (True, False)
+    assert (epoch.reaches(then), epoch.reaches(then + timedelta(microseconds=1))) == (True, False)
+    assert not PublishedEpoch(replace(told, position_time=None), 1, then).is_within(then)
+
+
+@pytest.mark.parametrize("fact", [{"frazil.source-time": "2026-03-01T12:30:00"}, {"frazil.format": "two"}])
+def test_a_time_without_a_zone_and_a_format_that_is_no_number_are_damage(fact: dict[str, str]) -> None:
+    facts = SnapshotFacts(1, None, 1, 0, {**entry(5).to_summary(), **fact})
+    assert isinstance(read_frontier(TableHead(uuid="u", ancestry=(facts,), properties={}), JOB), Damaged)
+    check_formats(TableName(("shop",), "orders"), [(1, facts.summary)], {})
+
+
+def test_an_entry_of_a_newer_format_is_not_read() -> None:
+    newer = {**entry(5).to_summary(), "frazil.format": "2", "frazil.resolved": "as nobody here could tell"}
+    head = TableHead(uuid="u", ancestry=(SnapshotFacts(33, None, 1, 0, newer),), properties={})
+    with pytest.raises(LedgerTooNew, match=r"snapshot 33 has format 2.*up to 1") as caught:
+        read_frontier(head, JOB)
+    assert "Upgrade" in caught.value.hint
+    text = entry(5).to_property(33, 1).replace('"frazil.format":"1"', '"frazil.format":"2"')
+    with pytest.raises(LedgerTooNew):
+        LedgerEntry.from_property(text)
+
+
+ORDERS = TableName(("shop",), "orders")
+
+
+@pytest.mark.parametrize("job", [JOB, JobId("other")])
+def test_a_newer_format_anywhere_in_a_table_is_told_with_its_name(job: JobId) -> None:
+    newer = {**entry(5, job=job).to_summary(), "frazil.format": "12"}
+    plain = (32, entry(4).to_summary())
+    check_formats(ORDERS, [plain, (30, {})], {JOB.ledger_property: entry(4).to_property(32, 1), "other": "{"})
+    with pytest.raises(LedgerTooNew, match=r"snapshot 33 in shop\.orders has format 12.*up to 1") as caught:
+        check_formats(ORDERS, [plain, (33, newer)], {})
+    assert caught.value.facts == {"table": "shop.orders", "snapshot_id": 33, "format": 12, "known": 1}
+    text = entry(5, job=job).to_property(34, 1).replace('"frazil.format":"1"', '"frazil.format":"12"')
+    with pytest.raises(LedgerTooNew, match=r"snapshot 34 in shop\.orders"):
+        check_formats(ORDERS, [plain], {job.ledger_property: text})
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"frazil.format": null}', '{"frazil.format": "new"}'])
+def test_a_property_that_cannot_be_read_is_left_to_whoever_reports_it(text: str) -> None:
+    check_formats(ORDERS, [], {JOB.ledger_property: text})

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import frazil.model
 from frazil.model import messages_pb2 as pb
-from frazil.model.files import ColumnMetrics, FileClosed, Kind, Resolved
-from frazil.model.names import TableName
+from frazil.model.files import ColumnMetrics, FileClosed, FileKind, Resolved
+from frazil.model.ids import TableName
 from frazil.model.position import BatchNumber, Hlc
 from frazil.model.wire import VERSION, BadMessage, decode, encode
 
@@ -44,7 +44,7 @@ def closed(**changed: Any) -> FileClosed:
         "schema_id": 3,
         "spec_id": 1,
         "path": "s3://lake/data-1.parquet",
-        "kind": Kind.DATA,
+        "kind": FileKind.DATA,
         "records": 10,
         "size": 1234,
         "digest": "ab",
@@ -63,12 +63,12 @@ def test_a_closed_file_survives_the_wire(
 
 
 def test_an_equality_delete_survives_the_wire() -> None:
-    message = closed(kind=Kind.EQUALITY_DELETE, equality_ids=(1, 2), epoch=BatchNumber(4))
+    message = closed(kind=FileKind.EQUALITY_DELETE, equality_ids=(1, 2), epoch=BatchNumber(4))
     assert decode(encode(message)) == message
 
 
 def test_partial_rows_survive_the_wire() -> None:
-    message = closed(kind=Kind.PARTIAL, partition=())
+    message = closed(kind=FileKind.PARTIAL, partition=())
     assert decode(encode(message)) == message
     assert not message.kind.deletes
 
@@ -115,7 +115,7 @@ def test_a_message_altered_on_its_way_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [{"records": 0}, {"size": 0}, {"equality_ids": (1,)}, {"kind": Kind.EQUALITY_DELETE}]
+    "changed", [{"records": 0}, {"size": 0}, {"equality_ids": (1,)}, {"kind": FileKind.EQUALITY_DELETE}]
 )
 def test_a_file_that_cannot_be_true_cannot_exist(changed: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"data-1\.parquet"):

@@ -6,8 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from frazil.epochs.progress import (
-    Progress,
+from frazil.model.frontier import (
+    EpochProgress,
+    Frontier,
+    Window,
     acknowledgeable,
     chain,
     epochs_to_publish,
@@ -15,7 +17,6 @@ from frazil.epochs.progress import (
     plan_window,
     resume_after,
 )
-from frazil.model.epoch import Frontier, Window
 from frazil.model.position import Hlc
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -92,7 +93,7 @@ def test_when_a_heartbeat_is_due(last: datetime | None, interval: timedelta | No
 
 
 def test_the_tip_is_the_newest_epoch_published_or_in_flight() -> None:
-    progress = Progress()
+    progress = EpochProgress()
     assert progress.tip_position is None
     progress = progress.handed_over(upto(10)).handed_over(upto(20))
     assert (progress.published, progress.tip_position) == (None, at(20))
@@ -101,52 +102,52 @@ def test_the_tip_is_the_newest_epoch_published_or_in_flight() -> None:
 
 
 def test_commits_of_a_table_land_in_order() -> None:
-    progress = Progress(upto(5)).handed_over(upto(10)).handed_over(upto(20))
+    progress = EpochProgress(upto(5)).handed_over(upto(10)).handed_over(upto(20))
     with pytest.raises(ValueError, match="in flight are"):
         progress.landed(at(20))
     with pytest.raises(ValueError, match="cannot follow"):
         progress.handed_over(upto(20))
     with pytest.raises(ValueError, match="in flight are"):
-        Progress(upto(5)).landed(at(5))
+        EpochProgress(upto(5)).landed(at(5))
 
 
 def test_planning_takes_up_behind_the_table_that_is_furthest_back() -> None:
-    assert resume_after([Progress(upto(10)), Progress(upto(5)).handed_over(upto(7))]) == at(7)
-    assert resume_after([Progress(upto(10)), Progress()]) is None
+    assert resume_after([EpochProgress(upto(10)), EpochProgress(upto(5)).handed_over(upto(7))]) == at(7)
+    assert resume_after([EpochProgress(upto(10)), EpochProgress()]) is None
     assert resume_after([]) is None
 
 
 def test_only_what_every_table_has_published_is_acknowledged() -> None:
     """H28: an epoch in flight is not published."""
-    ahead, behind = Progress(upto(30)), Progress(upto(10)).handed_over(upto(20))
+    ahead, behind = EpochProgress(upto(30)), EpochProgress(upto(10)).handed_over(upto(20))
     assert acknowledgeable([ahead, behind]) == at(10)
     assert acknowledgeable([ahead, behind.landed(at(20))]) == at(20)
 
 
 def test_a_table_without_any_change_holds_nothing_back() -> None:
-    idle = Progress().read_through(at(20), met_changes=False)
-    assert acknowledgeable([Progress(upto(30)), idle]) == at(20)
-    assert acknowledgeable([Progress(upto(30)), Progress()]) is None
+    idle = EpochProgress().read_through(at(20), met_changes=False)
+    assert acknowledgeable([EpochProgress(upto(30)), idle]) == at(20)
+    assert acknowledgeable([EpochProgress(upto(30)), EpochProgress()]) is None
 
 
 def test_a_first_change_that_is_not_published_holds_back() -> None:
     """H28: also when later windows have nothing, and when nobody said whether there was a change."""
-    touched = Progress().read_through(at(20), met_changes=False).read_through(at(30), met_changes=True)
+    touched = EpochProgress().read_through(at(20), met_changes=False).read_through(at(30), met_changes=True)
     assert touched.settled == at(20)
     assert touched.read_through(at(40), met_changes=False).settled == at(20)
     assert touched.read == at(30)
-    assert Progress().read_through(at(20)).settled is None
+    assert EpochProgress().read_through(at(20)).settled is None
     assert touched.handed_over(upto(30)).landed(at(30)).settled == at(30)
 
 
 def test_a_table_beside_another_takes_what_lies_beyond_both_frontiers() -> None:
     """A companion without a ledger begins at its mirror's frontier; one that is ahead of it goes on from its own."""
-    assert Progress(begins=at(5)).takes_after == at(5)
-    assert Progress(published=Frontier(at(3)), begins=at(5)).takes_after == at(5)
-    assert Progress(published=Frontier(at(7)), begins=at(5)).takes_after == at(7)
-    assert Progress(published=Frontier(at(3))).takes_after == at(3)
-    assert Progress().takes_after is None
-    assert Progress(begins=at(5)).tip_position is None, "its own ledger still begins with nothing"
+    assert EpochProgress(begins=at(5)).takes_after == at(5)
+    assert EpochProgress(published=Frontier(at(3)), begins=at(5)).takes_after == at(5)
+    assert EpochProgress(published=Frontier(at(7)), begins=at(5)).takes_after == at(7)
+    assert EpochProgress(published=Frontier(at(3))).takes_after == at(3)
+    assert EpochProgress().takes_after is None
+    assert EpochProgress(begins=at(5)).tip_position is None, "its own ledger still begins with nothing"
 
 
 def test_an_epoch_of_a_companion_is_published_by_its_mirror_too() -> None:

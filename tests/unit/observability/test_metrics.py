@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from observability_builders import NOON, SetClock
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
+from unit.serve.observability_builders import NOON, SetClock
 
 from frazil.errors import BadInput, SourceUnavailable
 from frazil.model.state import TableState
@@ -172,8 +172,7 @@ def test_a_table_that_left_takes_its_series_along_and_no_others() -> None:
     metrics = everything_happened()
     before = metrics.text()
     metrics.table_is("s.other", TableState.STEADY_STATE)
-    metrics.table_removed("s.t")
-    metrics.table_removed("s.never")
+    metrics.tables_removed({"s.t", "s.never"})
     assert 'table="s.t"' not in metrics.text()
     assert value(metrics, "sync_state", table="s.other") == 2
     assert 'table="s.t"' in before

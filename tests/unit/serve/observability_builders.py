@@ -9,13 +9,13 @@ from threading import Event
 from typing import Any
 from uuid import UUID
 
-from frazil.daemon.results import Progress, TableProgress
 from frazil.errors import ConfigError
+from frazil.model.results import RunProgress, TableProgress
 from frazil.model.state import TableState
-from frazil.observability.health import Actions, Health
-from frazil.observability.history import History
-from frazil.observability.http import DaemonServer
 from frazil.observability.metrics import Metrics
+from frazil.serve.http.health import Actions, Health
+from frazil.serve.http.server import DaemonServer
+from frazil.serve.http.timeseries import Timeseries
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TOKEN = "a token of sixteen or more".replace(" ", "-")
@@ -57,8 +57,8 @@ def table(name: str = "lake.orders", **facts: Any) -> TableProgress:
     return TableProgress(name, **{**known, **facts})
 
 
-def progress(*tables: TableProgress) -> Progress:
-    return Progress(tables or (table(),), "1.0", "shop", NOON)
+def progress(*tables: TableProgress) -> RunProgress:
+    return RunProgress(tables or (table(),), "1.0", "shop", NOON)
 
 
 @dataclass
@@ -83,14 +83,14 @@ def server(
     host: str = "127.0.0.1",
     port: int | None = None,
     token: str | None = None,
-    seen: Callable[[], Progress] = progress,
+    seen: Callable[[], RunProgress] = progress,
     health: Callable[[], Health] = lambda: Health(True, True),
-    history: History | None = None,
+    history: Timeseries | None = None,
     actions: Actions | None = None,
     redact: Callable[[str], str] = str,
 ) -> DaemonServer:
     clock = SetClock()
     return DaemonServer(
-        host, port, token, metrics=Metrics(clock), progress=seen, health=health, history=history or History(),
+        host, port, token, metrics=Metrics(clock), progress=seen, health=health, history=history or Timeseries(),
         actions=actions, redact=redact, clock=clock,
     )  # fmt: skip

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from observability_builders import NOON, TOKEN, Recorded, SetClock, after, progress, server, table
 
-from frazil.daemon.results import Progress, TableProgress, TableStatus
 from frazil.errors import ConfigError, SourceUnavailable
-from frazil.model.progress import LoadProgress
+from frazil.model.frontier import LoadProgress
+from frazil.model.results import RunProgress, TableProgress, TableStatus
 from frazil.model.state import TableState
-from frazil.observability.health import PATIENCE_SECONDS, Health, Pulse
-from frazil.observability.history import History
-from frazil.observability.http import CONNECTIONS_MAX, DEFAULT_PORT, REQUEST_BYTES_MAX, DaemonServer
+from frazil.serve.http.health import PATIENCE_SECONDS, Health, Pulse
+from frazil.serve.http.server import CONNECTIONS_MAX, DEFAULT_PORT, REQUEST_BYTES_MAX, DaemonServer
+from frazil.serve.http.timeseries import Timeseries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,7 @@ def test_errors_and_reasons_are_redacted_and_bounded() -> None:
 
 
 def test_history_tells_the_series_of_one_table() -> None:
-    history = History()
+    history = Timeseries()
     for number in range(3):
         history.record(after(-60 + number * 5), progress(table("a&b <c>", rows=number * 10)))
     with server(history=history, seen=lambda: progress(table("a&b <c>", rows=50))) as daemon:
@@ -127,9 +127,9 @@ def test_history_tells_the_series_of_one_table() -> None:
 
 
 def test_the_server_itself_takes_the_points_of_the_history() -> None:
-    history, asked = History(), Event()
+    history, asked = Timeseries(), Event()
 
-    def seen() -> Progress:
+    def seen() -> RunProgress:
         asked.set()
         return progress()
 
@@ -141,7 +141,7 @@ def test_the_server_itself_takes_the_points_of_the_history() -> None:
 
 
 def test_a_progress_that_cannot_be_told_is_a_500_and_the_rest_goes_on() -> None:
-    def broken() -> Progress:
+    def broken() -> RunProgress:
         raise SourceUnavailable("secret-laden text")
 
     with server(seen=broken) as daemon:

@@ -8,26 +8,26 @@ from threading import Thread
 import pytest
 from observability_builders import after, progress, table
 
-from frazil.daemon.results import Progress
-from frazil.model.progress import LoadProgress
-from frazil.observability.history import EVERY_SECONDS, OLDER_KEPT, RECENT_KEPT, History, Series
+from frazil.model.frontier import LoadProgress
+from frazil.model.results import RunProgress
+from frazil.serve.http.timeseries import EVERY_SECONDS, OLDER_KEPT, RECENT_KEPT, Series, Timeseries
 
 
-def recorded(*rows: int, every: float = 5.0) -> History:
-    history = History(every=every)
+def recorded(*rows: int, every: float = 5.0) -> Timeseries:
+    history = Timeseries(every=every)
     for number, count in enumerate(rows):
         history.record(after(number * every), progress(table(rows=count)))
     return history
 
 
-def of(history: History, name: str = "lake.orders") -> Series:
+def of(history: Timeseries, name: str = "lake.orders") -> Series:
     series = history.series(name)
     assert series is not None
     return series
 
 
 def test_a_point_has_all_that_a_plot_shows() -> None:
-    history = History()
+    history = Timeseries()
     history.record(after(0), progress(table(rows=7, deletes=2)))
     series = of(history)
     assert (series.at, series.lag_seconds, series.rows) == ((after(0).timestamp(),), (1.5,), (9,))
@@ -49,11 +49,11 @@ def test_the_present_rate_looks_back_half_a_minute_only() -> None:
     history = recorded(*[0] * 100, *range(0, 700, 100))
     assert history.rows_per_second("lake.orders") == 20.0
     assert recorded(5).rows_per_second("lake.orders") is None
-    assert History().rows_per_second("lake.orders") is None
+    assert Timeseries().rows_per_second("lake.orders") is None
 
 
 def test_points_that_come_too_often_are_left_out_and_early_ones_are_not() -> None:
-    history = History(every=5.0)
+    history = Timeseries(every=5.0)
     for seconds in (0, 1, 2, 4.9, 9.9, 10, 15.2):
         history.record(after(seconds), progress())
     start = after(0).timestamp()
@@ -61,7 +61,7 @@ def test_points_that_come_too_often_are_left_out_and_early_ones_are_not() -> Non
 
 
 def test_a_run_of_any_length_is_kept_in_outline_and_its_end_in_detail() -> None:
-    history = History()
+    history = Timeseries()
     for number in range(40_000):
         history.record(after(number * EVERY_SECONDS), progress(table(rows=number)))
         if number % 1000 == 0:
@@ -77,9 +77,9 @@ def test_a_run_of_any_length_is_kept_in_outline_and_its_end_in_detail() -> None:
 
 
 def test_a_table_that_left_the_pipeline_is_forgotten_but_not_while_nothing_is_known() -> None:
-    history = History()
+    history = Timeseries()
     history.record(after(0), progress(table("lake.a"), table("lake.b")))
-    history.record(after(5), Progress(()))
+    history.record(after(5), RunProgress(()))
     assert len(of(history, "lake.a").at) == 1
     history.record(after(10), progress(table("lake.b")))
     assert history.series("lake.a") is None
@@ -93,7 +93,7 @@ def test_a_clock_that_is_set_back_begins_the_series_anew() -> None:
 
 
 def test_the_end_of_a_load_is_told_from_its_present_pace() -> None:
-    history = History()
+    history = Timeseries()
     for number in range(4):
         load = LoadProgress(done=number * 1000, total=10_000)
         history.record(after(number * 5), progress(table(load=load)))
@@ -104,7 +104,7 @@ def test_the_end_of_a_load_is_told_from_its_present_pace() -> None:
 
 
 def test_a_load_that_stands_still_has_no_end() -> None:
-    history = History()
+    history = Timeseries()
     for number in range(3):
         history.record(after(number * 5), progress(table(load=LoadProgress(5, 10))))
     assert history.load_ends_in("lake.orders", 5) is None
@@ -113,11 +113,11 @@ def test_a_load_that_stands_still_has_no_end() -> None:
 @pytest.mark.parametrize("wrong", [{"every": 0}, {"recent_kept": 1}, {"older_kept": 0}])
 def test_a_history_without_room_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="needs time"):
-        History(**wrong)
+        Timeseries(**wrong)
 
 
 def test_it_may_be_read_while_it_is_written() -> None:
-    history = History(recent_kept=8, older_kept=8)
+    history = Timeseries(recent_kept=8, older_kept=8)
     uneven: list[str] = []
 
     def read() -> None:

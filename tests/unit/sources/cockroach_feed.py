@@ -11,16 +11,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.epochs.cut import assign, cut_of
 from frazil.model.change import REPORT_EPOCH, Op, SplitReport
-from frazil.model.columns import TableShape
-from frazil.model.epoch import Frontier, Window
+from frazil.model.frontier import Frontier, Window
 from frazil.model.position import Hlc, Position
-from frazil.sources.cockroachdb.decode import DecodedTable, FeedDecoder
-from frazil.sources.cockroachdb.exact import dumps, loads
+from frazil.model.schema import SourceSchema
+from frazil.sources.cockroachdb.decode.decoder import DecodedTable, FeedDecoder
+from frazil.sources.cockroachdb.decode.exact_json import dumps, loads
+from frazil.sources.cockroachdb.decode.types import column
+from frazil.sources.cockroachdb.feed.location import FeedLocation
+from frazil.sources.cockroachdb.latecomers import Latecomers
+from frazil.sources.cockroachdb.resume_state import Notes
 from frazil.sources.cockroachdb.source import CloudFeed, TableSettings
-from frazil.sources.cockroachdb.storage import FeedLocation
-from frazil.sources.cockroachdb.types import column
+from frazil.sources.cutting_reader import cut_of
 
 BASE = 1_700_000_000_000_000_000
 
@@ -29,9 +31,9 @@ def at(second: int, logical: int = 0, nanos: int = 0) -> Hlc:
     return Hlc(BASE + second * 1_000_000_000 + nanos, logical)
 
 
-def shape(key: Iterable[str] = ("a",), **columns: str) -> TableShape:
+def shape(key: Iterable[str] = ("a",), **columns: str) -> SourceSchema:
     given = columns or {"a": "INT8", "b": "STRING"}
-    return TableShape(
+    return SourceSchema(
         tuple(column(name, text, "configuration") for name, text in given.items()), tuple(key), "configuration"
     )
 
@@ -65,13 +67,16 @@ class Feed:
         schema: str = "1",
         extension: str = "ndjson",
         number: int = 0,
+        writer: str = "1-1",
     ) -> str:
         body = lines if isinstance(lines, bytes) else "".join(line + "\n" for line in lines).encode()
         if extension.endswith(".gz"):
             body = gzip.compress(body)
         if extension.endswith(".zst"):
             body = pa.compress(body, codec="zstd", asbytes=True)
-        return self._put(f"{stamp.file_stamp}-{session}-1-1-{number:08x}-{topic}-{schema}.{extension}", stamp, body)
+        return self._put(
+            f"{stamp.file_stamp}-{session}-{writer}-{number:08x}-{topic}-{schema}.{extension}", stamp, body
+        )
 
     def resolved(self, stamp: Hlc) -> str:
         return self._put(f"{stamp.file_stamp}.RESOLVED", stamp, f'{{"resolved":"{stamp}"}}'.encode())
@@ -91,10 +96,11 @@ class Pipeline:
     """Reads a feed window by window and keeps the tables, as the daemon and the lake would."""
 
     feed: Feed
-    shapes: Mapping[str, TableShape]
+    shapes: Mapping[str, SourceSchema]
     settings: Mapping[str, TableSettings] = field(default_factory=dict)
     complete: bool = False
     frontiers: dict[str, Frontier | None] = field(default_factory=dict)
+    latecomers: Latecomers | None = None
     state: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     published: list[Position] = field(default_factory=list)
     reports: list[SplitReport] = field(default_factory=list)
@@ -106,7 +112,8 @@ class Pipeline:
         self.restart()
 
     def restart(self) -> None:
-        self.source = CloudFeed(FeedLocation(str(self.feed.root)), tables=self.settings, complete=self.complete)
+        location = FeedLocation(str(self.feed.root))
+        self.source = CloudFeed(location, tables=self.settings, complete=self.complete, latecomers=self.latecomers)
         self.source.open(self.frontiers)
 
     def drain(self, one_window: bool = False) -> list[Position]:
@@ -119,10 +126,15 @@ class Pipeline:
     def rows(self, table: str = "t") -> list[dict[str, Any]]:
         return [row for _, row in sorted(self.state[table].items())]
 
+    def carried(self, table: str = "t") -> list[str]:
+        """Files that the frontier's notes name."""
+        frontier = self.frontiers[table]
+        return [] if frontier is None else list(Notes.parse(frontier.notes).carried)
+
     def _publish(self, window: Window) -> None:
         index = {table: i for i, table in enumerate(self.shapes)}
         splits = self.source.splits(window, self.frontiers, index)
-        reader = self.source.reader(index, self.shapes, assign)
+        reader = self.source.reader(index, self.shapes)
         newest: dict[tuple[str, int, str], tuple[Any, ...]] = {}
         reports = []
         for split in splits:
@@ -135,8 +147,17 @@ class Pipeline:
                         counts = loads(row["payload"])
                         position = None if row["major"] is None else Hlc(row["major"], row["minor"])
                         reports.append(
-                            SplitReport(split.table, row["key"], int(counts["rows"]), int(counts["dropped"]), position)
+                            SplitReport(
+                                split.table,
+                                row["key"],
+                                int(counts["rows"]),
+                                int(counts["dropped"]),
+                                position,
+                                scanned=int(counts.get("scanned", 0)),
+                            )
                         )
+                        continue
+                    if row["op"] == Op.BAD:
                         continue
                     place = (table, row["epoch"], row["key"])
                     version = (row["major"], row["minor"], row["op"], row["payload"])
@@ -146,15 +167,19 @@ class Pipeline:
                 self.state[table].pop(key, None)
             else:
                 self.state[table][key] = decoded(table, self.shapes[table], key, payload)
+        with_rows = {report.table for report in reports if report.rows}
         self.frontiers = {
-            table: Frontier(window.upper, self.source.notes(table, window.upper, reports)) for table in self.shapes
+            table: Frontier(window.upper, self.source.notes(table, window.upper, reports))
+            if self.frontiers[table] is not None or index[table] in with_rows
+            else None
+            for table in self.shapes
         }
         self.reports += reports
         self.published += window.uppers
         self.source.acknowledge(window.upper)
 
 
-def decoded(table: str, its_shape: TableShape, key: str, payload: bytes) -> dict[str, Any]:
+def decoded(table: str, its_shape: SourceSchema, key: str, payload: bytes) -> dict[str, Any]:
     decoder = FeedDecoder({0: DecodedTable(table, its_shape)})
     (row,) = decoder.rows(0, pa.array([key]), pa.array([payload], pa.binary())).to_pylist()
     return dict(row)

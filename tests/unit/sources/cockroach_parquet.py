@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.sources.cockroachdb.footer import (
+from frazil.sources.cockroachdb.decode.formats.footer import (
     CHILDREN,
     CONVERTED,
     I32,

@@ -10,17 +10,16 @@ from cockroach_feed import Feed, at, shape, upsert
 from hypothesis import given, settings
 from test_cockroach_lines import files
 
-from frazil.epochs.cut import assign
 from frazil.errors import BadInput
 from frazil.model.change import Op
-from frazil.model.columns import TableShape
 from frazil.model.ports import Cut, Split
 from frazil.model.quarantine import BadLine, line_key
-from frazil.sources.cockroachdb.envelope import EnvelopeOptions, change_of, open_message
-from frazil.sources.cockroachdb.keys import KeyRule
-from frazil.sources.cockroachdb.lines import split, template_of
+from frazil.model.schema import SourceSchema
+from frazil.sources.cockroachdb.decode.envelope import EnvelopeOptions, change_of, open_message
+from frazil.sources.cockroachdb.decode.fast.lines import split, template_of
+from frazil.sources.cockroachdb.decode.keys import KeyRule
+from frazil.sources.cockroachdb.feed.location import FeedLocation
 from frazil.sources.cockroachdb.reader import FeedReader, TableReading
-from frazil.sources.cockroachdb.storage import FeedLocation
 
 
 def diff(key: int, second: int, after: str, before: str | None) -> str:
@@ -33,14 +32,14 @@ def read(
     path: str,
     *,
     cut: Cut | None = None,
-    its_shape: TableShape | None = None,
+    its_shape: SourceSchema | None = None,
     wants_before: bool = False,
     **options: Any,
 ) -> list[dict[str, Any]]:
     reading = TableReading(
         table="t", shape=its_shape or shape(), options=EnvelopeOptions(**options), wants_before=wants_before
     )
-    reader = FeedReader(FeedLocation(str(root)), {0: reading}, assign)
+    reader = FeedReader(FeedLocation(str(root)), {0: reading})
     cut = cut or Cut(None, (at(10**6).order,))
     batches = reader.read(Split(0, path, "{}", 1), cut)
     return [row for batch in batches for row in batch.to_pylist() if row["op"] != Op.REPORT]
@@ -48,7 +47,7 @@ def read(
 
 @given(files())
 @settings(max_examples=200)
-def test_the_fast_road_cuts_out_the_row_as_it_was_like_the_exact_road(file: tuple[list[str], TableShape]) -> None:
+def test_the_fast_road_cuts_out_the_row_as_it_was_like_the_exact_road(file: tuple[list[str], SourceSchema]) -> None:
     lines, its_shape = file
     rule = KeyRule("t", its_shape.key_columns)
     block = "".join(line + "\n" for line in lines).encode()
@@ -121,7 +120,7 @@ def test_a_bad_line_that_still_tells_its_key_captures_by_it(tmp_path: Path) -> N
 
 
 def test_a_line_can_be_read_again(tmp_path: Path) -> None:
-    reader = FeedReader(FeedLocation(str(tmp_path)), {0: TableReading(table="t", shape=shape())}, assign)
+    reader = FeedReader(FeedLocation(str(tmp_path)), {0: TableReading(table="t", shape=shape())})
     line = reader.reread(0, upsert([4], at(3), a=4).encode())
     assert (line.key, line.major, line.deleted, line.payload) == ("[4]", at(3).wall, False, b'{"a": 4}')
     with pytest.raises(BadInput):

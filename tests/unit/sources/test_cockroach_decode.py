@@ -16,12 +16,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import BadInput, ConfigError, DoesNotFit, FrazilError, UnknownColumn
-from frazil.model.columns import TableShape
-from frazil.sources.cockroachdb.casts import TakeExactRoad
-from frazil.sources.cockroachdb.decode import DecodedTable, FeedDecoder, exact_columns, fast_columns
-from frazil.sources.cockroachdb.exact import loads, quote
-from frazil.sources.cockroachdb.keys import KeyRule
-from frazil.sources.cockroachdb.types import Family, TypeRules, column, parse_source_type
+from frazil.model.schema import SourceSchema
+from frazil.sources.cockroachdb.decode.decoder import DecodedTable, FeedDecoder, exact_columns, fast_columns
+from frazil.sources.cockroachdb.decode.exact_json import loads, quote
+from frazil.sources.cockroachdb.decode.fast.casts import TakeExactRoad
+from frazil.sources.cockroachdb.decode.keys import KeyRule
+from frazil.sources.cockroachdb.decode.types import Family, TypeRules, column, parse_source_type
 
 digits = st.text("0123456789", min_size=1, max_size=40)
 numbers = st.one_of(
@@ -251,7 +251,7 @@ def test_a_time_is_iceberg_time_if_the_rules_say_so() -> None:
         column("k", "INT8", "configuration"),
         *(column(n, t, "configuration", rules=rules) for n, t in (("v", "TIME"), ("w", "TIME[]"))),
     )
-    its_shape = TableShape(columns, ("k",), "configuration")
+    its_shape = SourceSchema(columns, ("k",), "configuration")
     assert [str(known.type) for known in its_shape.columns] == ["long", "time", "list<time>"]
     (row,) = decode_rows(its_shape, ("[1]", '{"k": 1, "v": "23:59:59.999999", "w": ["00:00:00", null]}'))
     assert row == {"k": 1, "v": time(23, 59, 59, 999999), "w": [time(0), None]}
@@ -341,7 +341,7 @@ def test_a_value_that_does_not_fit_is_named(type_name: str, text: str) -> None:
     assert pickle.loads(pickle.dumps(caught.value)).facts == caught.value.facts
 
 
-def decode_rows(its_shape: TableShape, *rows: tuple[str, str]) -> list[dict[str, Any]]:
+def decode_rows(its_shape: SourceSchema, *rows: tuple[str, str]) -> list[dict[str, Any]]:
     keys, payloads = zip(*rows, strict=True)
     batch = FeedDecoder({3: DecodedTable("t", its_shape)}).rows(
         3, pa.array(keys), pa.array([p.encode() for p in payloads], pa.binary())

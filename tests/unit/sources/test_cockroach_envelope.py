@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from frazil.errors import BadInput, ConfigError
 from frazil.model.change import Op
-from frazil.sources.cockroachdb.envelope import BareDeletes, Envelope, EnvelopeOptions, change_of, open_message
-from frazil.sources.cockroachdb.exact import NotJson, Number, dumps, fields, loads
-from frazil.sources.cockroachdb.keys import KeyRule
-from frazil.sources.cockroachdb.types import Family, parse_source_type
+from frazil.sources.cockroachdb.decode.envelope import BareDeletes, Envelope, EnvelopeOptions, change_of, open_message
+from frazil.sources.cockroachdb.decode.exact_json import NotJson, Number, dumps, fields, loads
+from frazil.sources.cockroachdb.decode.keys import KeyRule
+from frazil.sources.cockroachdb.decode.types import Family, parse_source_type
 
 RULE = KeyRule("t", shape().key_columns)
 U = at(1)

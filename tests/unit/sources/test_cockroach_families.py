@@ -8,30 +8,42 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cockroach_feed import Feed, assign, at, delete, upsert
+from cockroach_feed import Feed, at, delete, upsert
 
-from frazil.config.routing import names_family, wants
-from frazil.config.tables import TableEntry
-from frazil.epochs.cut import cut_of
+from frazil.config.routing import Entries
+from frazil.config.table_entries import TableEntry
 from frazil.errors import BadInput, ConfigError
 from frazil.model.change import REPORT_EPOCH, SplitReport
-from frazil.model.columns import LONG, STRING, Field, Schema, TableShape
-from frazil.model.epoch import Frontier, Window
-from frazil.model.parts import PRIMARY, families, part_number, parts_of, primary_family
+from frazil.model.frontier import Frontier, Window
 from frazil.model.position import Hlc
-from frazil.model.remembered import KnownTable, Remembered
-from frazil.sources.cockroachdb.families import table_of
-from frazil.sources.cockroachdb.shapes import Pinned
+from frazil.model.schema import (
+    LONG,
+    PRIMARY,
+    STRING,
+    Field,
+    KnownTable,
+    Remembered,
+    Schema,
+    SourceSchema,
+    families,
+    part_number,
+    parts_of,
+    primary_family,
+)
+from frazil.sources.cockroachdb.feed.location import FeedLocation
+from frazil.sources.cockroachdb.resume_state import Notes
+from frazil.sources.cockroachdb.schema.families import table_of
+from frazil.sources.cockroachdb.schema.schema import Pinned
 from frazil.sources.cockroachdb.source import CloudFeed, TableSettings
-from frazil.sources.cockroachdb.storage import FeedLocation
+from frazil.sources.cutting_reader import cut_of
 
 _TYPES = {"a": LONG, "b": STRING, "c": LONG, "d": STRING}
 PINNED = Pinned(columns={"a": "INT8", "b": "STRING", "c": "INT8", "d": "STRING"}, key=("a",))
 
 
 def grouping(*sources: str) -> Any:
-    entries = [TableEntry(source=source, target="ns.{table}") for source in sources]
-    return partial(table_of, is_named=partial(names_family, entries), is_wanted=partial(wants, entries))
+    entries = Entries([TableEntry(source=source, target="ns.{table}") for source in sources], "shop")
+    return partial(table_of, is_named=entries.names_family, is_wanted=entries.wants)
 
 
 @pytest.mark.parametrize(
@@ -62,14 +74,16 @@ def source(feed: Feed, *entries: str, pinned: Pinned | None = PINNED) -> CloudFe
     return CloudFeed(FeedLocation(str(feed.root)), tables=settings, table_of=grouping(*(entries or ("t",))))
 
 
-def shape_of(feed: Feed, *entries: str, pinned: Pinned | None = PINNED, known: KnownTable | None = None) -> TableShape:
+def shape_of(
+    feed: Feed, *entries: str, pinned: Pinned | None = PINNED, known: KnownTable | None = None
+) -> SourceSchema:
     found = source(feed, *entries, pinned=pinned)
     shape = found.preview("t", known)
     assert shape is not None
     return shape
 
 
-def told(shape: TableShape) -> dict[str, str | None]:
+def told(shape: SourceSchema) -> dict[str, str | None]:
     return {column.name: column.family for column in shape.columns}
 
 
@@ -93,7 +107,7 @@ def test_one_table_reads_the_files_of_all_its_families(feed: Feed) -> None:
     shapes = found.shapes(splits)
     parts, reports = [], []
     for split in splits:
-        for batch in found.reader(index, shapes, assign).read(split, cut_of(window, None)):
+        for batch in found.reader(index, shapes).read(split, cut_of(window, None)):
             for row in batch.to_pylist():
                 if row["epoch"] == REPORT_EPOCH:
                     newest = Hlc(row["major"], row["minor"])
@@ -102,7 +116,7 @@ def test_one_table_reads_the_files_of_all_its_families(feed: Feed) -> None:
                     parts.append(row["part"])
     assert parts == [PRIMARY, part_number("f2", "f1")]
     notes = found.notes("t", upper, reports)
-    assert json.loads(notes) == [path]
+    assert Notes.parse(notes).carried == (path,)
     feed.resolved(at(10))
     found = source(feed)
     found.open({"t": Frontier(upper, notes)})
@@ -157,16 +171,16 @@ def test_a_family_that_appears_later_is_looked_at(feed: Feed) -> None:
     (upper,) = found.poll()
     splits = found.splits(Window((upper,)), {"t": None}, {"t": 0})
     assert families(found.shapes(splits)["t"]) == ("f1",)
-    assert not found.renewed("t", splits)
+    assert not found.schema_changed("t", splits)
     feed.data(at(3), [upsert([5], at(3), c=1, d=None)], topic="t+f2")
     feed.resolved(at(4))
     (upper,) = found.poll()
     splits = found.splits(Window((upper,)), {"t": Frontier(at(2))}, {"t": 0})
-    assert found.renewed("t", splits)
+    assert found.schema_changed("t", splits)
     assert told(found.shapes(splits, {"t": known("f1", "f1", None, None)})["t"]) == {
         "a": "f1", "b": "f1", "c": "f2", "d": "f2",
     }  # fmt: skip
-    assert not found.renewed("t", splits)
+    assert not found.schema_changed("t", splits)
 
 
 def test_a_plain_topic_is_the_primary_family_before_it_had_a_name(feed: Feed) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from cockroach_feed import Feed, Pipeline, at, delete, shape, upsert
 
 from frazil.errors import BadInput, SourceLost
+from frazil.model.frontier import Window
 from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.resume_state import Notes
 
 
 @pytest.fixture(params=["flat", "daily", "hourly"])
@@ -36,11 +37,11 @@ def test_a_row_beyond_r_waits_for_the_next_resolved(feed: Feed) -> None:
     run = pipeline(feed)
     run.drain()
     assert [row["a"] for row in run.rows()] == [1, 2]
-    assert json.loads(run.frontiers["t"].notes) == [path]  # type: ignore[union-attr]
+    assert run.carried() == [path]
     feed.resolved(at(20))
     assert run.drain() == [at(20)]
     assert [row["a"] for row in run.rows()] == [1, 2, 3]
-    assert run.frontiers["t"].notes == ""  # type: ignore[union-attr]
+    assert run.carried() == []
 
 
 def test_carried_rows_survive_a_restart(feed: Feed) -> None:
@@ -84,9 +85,9 @@ def test_notes_of_an_inner_position_name_only_files_that_reach_beyond_it(feed: F
     run.drain(one_window=True)
     run.restart()
     run.source.open({"t": None})
-    run.source.poll()
-    assert json.loads(run.source.notes("t", at(10), run.reports)) == [reaching]
-    assert run.source.notes("t", at(20), run.reports) == ""
+    run.source.splits(Window(tuple(run.source.poll())), {"t": None}, {"t": 0})
+    assert Notes.parse(run.source.notes("t", at(10), run.reports)).carried == (reaching,)
+    assert Notes.parse(run.source.notes("t", at(20), run.reports)).carried == ()
 
 
 def test_an_empty_window_moves_the_watermark_only(feed: Feed) -> None:
@@ -173,6 +174,22 @@ def test_the_logical_part_of_a_timestamp_decides(feed: Feed) -> None:
     run = pipeline(feed)
     run.drain()
     assert [row["a"] for row in run.rows()] == [1]
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_row_beyond_r_by_the_logical_part_alone_is_carried(feed: Feed, restarts: bool) -> None:
+    """Nanoseconds alone would not tell that the file holds more."""
+    path = feed.data(at(0), [upsert([1], at(1, 1), a=1), upsert([2], at(1, 2), a=2)])
+    feed.resolved(at(1, 1))
+    run = pipeline(feed)
+    run.drain()
+    assert run.carried() == [path]
+    if restarts:
+        run.restart()
+    feed.resolved(at(1, 9))
+    run.drain()
+    assert [row["a"] for row in run.rows()] == [1, 2]
+    assert run.carried() == []
 
 
 def test_a_schema_boundary_adds_a_column_and_no_rows(feed: Feed) -> None:

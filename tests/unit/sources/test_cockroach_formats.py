@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import BadInput, ConfigError, DoesNotFit
-from frazil.model.columns import Column, TableShape
-from frazil.sources.cockroachdb.footer import NotParquet, parse, physical, serialise
-from frazil.sources.cockroachdb.parquet_rows import parquet_rows
+from frazil.model.schema import Column, SourceSchema
+from frazil.sources.cockroachdb.decode.formats.footer import NotParquet, parse, physical, serialise
+from frazil.sources.cockroachdb.decode.formats.parquet_rows import parquet_rows
+from frazil.sources.cockroachdb.decode.formats.sqltext import array_items
+from frazil.sources.cockroachdb.decode.values import Misfit
 from frazil.sources.cockroachdb.source import TableSettings
-from frazil.sources.cockroachdb.sqltext import array_items
-from frazil.sources.cockroachdb.values import Misfit
 
 U = UUID("2fec7a4b-0a78-40ce-92e0-d1c0fac70436")
 TEXT = pa.binary()
@@ -235,7 +235,7 @@ CSV = {"id": "INT8", "name": "STRING", "amount": "DECIMAL(10,2)", "at": "TIMESTA
 
 
 def run_csv(
-    root: Path, text: str, its_shape: TableShape | None = None, header: bool = False, **kwargs: str
+    root: Path, text: str, its_shape: SourceSchema | None = None, header: bool = False, **kwargs: str
 ) -> Pipeline:
     feed = Feed(root)
     feed.data(at(0), text.encode(), extension=kwargs.get("extension", "csv"))
@@ -265,7 +265,7 @@ def test_the_string_null_in_a_column_that_cannot_be_null_is_text(tmp_path: Path)
         Column("must", shape().columns[1].type, "STRING", "configuration", required=True),
         Column("may", shape().columns[1].type, "STRING", "configuration"),
     )
-    run = run_csv(tmp_path, "NULL,NULL,NULL\n", TableShape(columns, ("id",), "configuration"))
+    run = run_csv(tmp_path, "NULL,NULL,NULL\n", SourceSchema(columns, ("id",), "configuration"))
     assert run.rows() == [{"id": "NULL", "must": "NULL", "may": None}]
 
 

@@ -11,17 +11,16 @@ from cockroach_feed import Feed, at, delete, shape, upsert
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.epochs.cut import assign
 from frazil.errors import BadInput, DoesNotFit
-from frazil.model.columns import TableShape
 from frazil.model.ports import Cut, Split
 from frazil.model.position import Hlc
-from frazil.sources.cockroachdb.envelope import EnvelopeOptions, change_of, open_message
-from frazil.sources.cockroachdb.exact import dumps, loads
-from frazil.sources.cockroachdb.keys import KeyRule
-from frazil.sources.cockroachdb.lines import split, template_of
+from frazil.model.schema import SourceSchema
+from frazil.sources.cockroachdb.decode.envelope import EnvelopeOptions, change_of, open_message
+from frazil.sources.cockroachdb.decode.exact_json import dumps, loads
+from frazil.sources.cockroachdb.decode.fast.lines import split, template_of
+from frazil.sources.cockroachdb.decode.keys import KeyRule
+from frazil.sources.cockroachdb.feed.location import FeedLocation, line_blocks
 from frazil.sources.cockroachdb.reader import FeedReader, TableReading
-from frazil.sources.cockroachdb.storage import FeedLocation, line_blocks
 
 names = st.sampled_from(["a", "b", "before", "key", "updated", "after", "ü", 'q"', "x y"])
 texts = st.one_of(
@@ -42,7 +41,7 @@ text_keys = st.one_of(texts, st.uuids().map(str))
 
 
 @st.composite
-def files(draw: st.DrawFn) -> tuple[list[str], TableShape]:
+def files(draw: st.DrawFn) -> tuple[list[str], SourceSchema]:
     """Lines of one file: one set of options, any rows."""
     has_before, has_mvcc, has_topic = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
     kinds = draw(st.lists(st.sampled_from(["INT8", "STRING"]), min_size=1, max_size=2))
@@ -87,7 +86,7 @@ def exact_road(lines: list[str], rule: KeyRule) -> list[tuple[Any, ...]]:
 @pytest.mark.slow
 @given(files())
 @settings(max_examples=300)
-def test_the_fast_road_gives_what_the_exact_road_gives(file: tuple[list[str], TableShape]) -> None:
+def test_the_fast_road_gives_what_the_exact_road_gives(file: tuple[list[str], SourceSchema]) -> None:
     lines, its_shape = file
     rule = KeyRule("t", its_shape.key_columns)
     block = "".join(line + "\n" for line in lines).encode()
@@ -150,9 +149,9 @@ def test_a_damaged_line_never_takes_the_fast_road(damage: Any) -> None:
         exact_road([bad], rule)
 
 
-def reading(root: Path, its_shape: TableShape | None = None, block: int = 8 << 20) -> FeedReader:
+def reading(root: Path, its_shape: SourceSchema | None = None, block: int = 8 << 20) -> FeedReader:
     tables = {0: TableReading(table="t", shape=its_shape or shape())}
-    return FeedReader(FeedLocation(str(root)), tables, assign, block)
+    return FeedReader(FeedLocation(str(root)), tables, block)
 
 
 def everything(reader: FeedReader, path: str, cut: Cut | None = None) -> list[dict[str, Any]]:
@@ -197,7 +196,7 @@ def test_the_last_row_reports_what_was_found(tmp_path: Path) -> None:
     *rows, report = everything(reading(tmp_path), path, cut)
     assert [row["epoch"] for row in rows] == [0, 0, 1, 1, 1]
     assert (report["epoch"], report["key"], report["op"]) == (-1, path, 2)
-    assert loads(report["payload"]) == {"rows": "5", "dropped": "3", "beyond": "2"}
+    assert loads(report["payload"]) == {"rows": "5", "dropped": "3", "beyond": "2", "scanned": "1"}
     assert (report["major"], report["minor"]) == at(9, 9).order
 
 

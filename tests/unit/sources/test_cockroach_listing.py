@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import pickle
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +15,21 @@ from cockroach_feed import Feed, Pipeline, at, shape, upsert
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.errors import BadInput, ConfigError, SourceUnavailable
-from frazil.model.epoch import Frontier, Window
+from frazil.errors import BadInput, ConfigError, FrazilError, SourceUnavailable
+from frazil.model.frontier import Frontier, Window
 from frazil.model.position import Hlc
-from frazil.sources.cockroachdb.listing import Counters, DirectoryLister, FeedListing
-from frazil.sources.cockroachdb.names import Compression, FeedFile, Format, ResolvedFile, parse_name, resolved_paths
+from frazil.sources.cockroachdb.feed.file_names import (
+    Compression,
+    FeedFile,
+    Format,
+    ResolvedFile,
+    parse_name,
+    resolved_paths,
+    stem_of,
+)
+from frazil.sources.cockroachdb.feed.listing import Counters, DirectoryLister, FeedListing
+from frazil.sources.cockroachdb.feed.location import FeedLocation
 from frazil.sources.cockroachdb.source import CloudFeed
-from frazil.sources.cockroachdb.storage import FeedLocation
 
 STAMP = "202004022058072107140000000000000"
 
@@ -85,29 +97,54 @@ def build(root: Path, layout: str = "daily", days: int = 5) -> Feed:
     return feed
 
 
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Where each listing starts."""
+    found: list[str] = []
+    listed = DirectoryLister.names_after
+
+    def noting(lister: DirectoryLister, start: str, counters: Counters) -> Iterator[tuple[str, int]]:
+        found.append(start)
+        return listed(lister, start, counters)
+
+    monkeypatch.setattr(DirectoryLister, "names_after", noting)
+    return found
+
+
 @pytest.mark.parametrize("layout", ["flat", "daily", "hourly"])
-def test_a_poll_lists_nothing_behind_the_newest_resolved(tmp_path: Path, layout: str) -> None:
+def test_a_poll_lists_nothing_behind_the_newest_resolved(tmp_path: Path, layout: str, starts: list[str]) -> None:
     feed = build(tmp_path, layout)
     run = Pipeline(feed, {"t": shape()})
     run.drain()
     counters = run.source.listing.counters
     before = (counters.names, counters.directories)
+    starts.clear()
     run.drain()
     run.drain()
     assert counters.names == before[0]
-    assert counters.starts[-1] == feed.files[-1]
+    assert starts == [feed.files[-1]] * 2
     if layout == "daily":
         assert counters.directories - before[1] == 4  # the root and the newest day, twice
 
 
-def test_opening_at_a_frontier_does_not_look_at_earlier_days(tmp_path: Path) -> None:
+def test_opening_at_a_frontier_does_not_look_at_earlier_days(tmp_path: Path, starts: list[str]) -> None:
     feed = build(tmp_path)
     source = CloudFeed(FeedLocation(str(tmp_path)))
     source.open({"t": Frontier(at(3 * 86_400 + 10))})
     assert source.poll() == (at(4 * 86_400 + 10),)
-    assert all(start.startswith(feed.files[7][:10]) for start in source.listing.counters.starts[:1])
+    assert starts == [feed.files[7], stem_of(feed.files[7])]
     assert source.listing.counters.directories == 2 * 3  # twice: the root and two days of five
-    assert source.listing.counters.names == 2 * 2
+    assert source.listing.counters.names == 2 + 3
+
+
+def test_a_long_run_keeps_nothing_of_its_listings(tmp_path: Path) -> None:
+    run = Pipeline(build(tmp_path, days=1), {"t": shape()})
+    run.drain()
+    before = pickle.dumps(run.source.listing.counters), len(run.source.listing)
+    for _ in range(300):
+        run.drain()
+    assert len(pickle.dumps(run.source.listing.counters)) <= len(before[0]) + 16
+    assert len(run.source.listing) == before[1]
 
 
 class Appearing:
@@ -126,7 +163,7 @@ def test_a_file_written_behind_the_cursor_is_found_by_the_second_listing() -> No
     resolved, newer = (f"{at(s).file_stamp}.RESOLVED" for s in (5, 9))
     listing = FeedListing(Appearing([data[1], resolved], [*data, resolved, newer]))
     assert listing.advance() == (at(5),)
-    assert [file.path for file in listing.between("t", "", resolved)] == data
+    assert listing.between("t", "", resolved).paths == data
     assert listing.advance() == (at(5), at(9))
 
 
@@ -136,6 +173,28 @@ def test_a_resolved_position_waits_for_a_listing_that_began_after_it_was_seen() 
     listing = FeedListing(Appearing([], [resolved]))
     assert listing.advance() == ()
     assert listing.advance() == (at(5),)
+
+
+def test_a_feed_of_many_files_costs_little_more_than_their_names() -> None:
+    """A million of them must not fill the driver: at a listing's peak, and between listings."""
+    many, length = 20_000, len(f"{at(0).file_stamp}-{'a' * 16}-1-1-00000000-t-1.ndjson")
+
+    class Many:
+        def names_after(self, start: str, counters: Counters) -> Iterator[tuple[str, int]]:
+            names = (f"{at(i % 50).file_stamp}-{'a' * 16}-1-1-{i:08x}-t-1.ndjson" for i in range(many))
+            return ((name, 1000) for name in (*names, f"{at(60).file_stamp}.RESOLVED") if name > start)
+
+    listing = FeedListing(Many())
+    tracemalloc.start()
+    try:
+        assert listing.advance() == (at(60),)
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(listing) == many
+    assert held / many < length + 100
+    assert peak / many < 3 * (length + 100)
+    assert listing.between("t", "", "~").paths == sorted(listing.between("t", "", "~").paths)
 
 
 def test_files_beyond_the_newest_resolved_are_not_settled(tmp_path: Path) -> None:
@@ -163,6 +222,47 @@ def test_foreign_and_temporary_files_are_passed_over(tmp_path: Path) -> None:
     assert listing.advance() == (at(10),)
     assert listing.counters.foreign >= 2
     assert len(listing) == 1
+
+
+@pytest.mark.parametrize("second", [5, 99])
+@pytest.mark.parametrize("kind", ["dangling", "circle", "vanishes"])
+def test_a_name_with_nothing_behind_it_is_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, second: int
+) -> None:
+    """What is gone by the time it is looked at was deleted, a moment earlier or later."""
+    feed = build(tmp_path, days=1)
+    gone = [tmp_path / feed.data(at(second), [], session="c" * 16), tmp_path / feed.resolved(at(200))]
+    for path in gone:
+        if kind != "vanishes":
+            path.unlink()
+            path.symlink_to(path if kind == "circle" else tmp_path / "nowhere")
+
+    def scan_and_lose(folder: Path) -> Iterator[os.DirEntry[str]]:
+        entries = list(scan(folder))
+        for entry in entries:
+            if tmp_path / entry.path in gone:
+                os.unlink(entry.path)
+        return iter(entries)
+
+    scan = os.scandir
+    if kind == "vanishes":
+        monkeypatch.setattr(os, "scandir", scan_and_lose)
+    run = Pipeline(feed, {"t": shape()})
+    assert run.drain() == [at(10)]
+    assert [row["a"] for row in run.rows()] == [0]
+
+
+def test_a_directory_that_cannot_be_listed_is_a_source_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scan(folder: Path) -> Iterator[os.DirEntry[str]]:
+        raise OSError(errno.ESTALE, "stale file handle", str(folder))
+
+    source = CloudFeed(FeedLocation(str(tmp_path)))
+    source.open({})
+    monkeypatch.setattr(os, "scandir", scan)
+    with pytest.raises(SourceUnavailable, match="stale"):
+        source.poll()
 
 
 def test_a_missing_directory_is_a_source_that_does_not_answer(tmp_path: Path) -> None:
@@ -256,3 +356,33 @@ def test_a_file_that_is_still_being_copied_is_not_there_yet() -> None:
     assert isinstance(parse_name(f"2023-11-14/{name}"), ResolvedFile)
     assert parse_name(f"2023-11-14/.{name}") is None
     assert parse_name(f".{name}.Xk21az") is None
+
+
+@pytest.mark.parametrize(
+    ("feed", "incarnation"),
+    [
+        ("https://feeds.example/shop/", "cockroachdb:https://feeds.example/shop"),
+        ("https://reader:hunter22@feeds.example/shop", "cockroachdb:https://feeds.example/shop"),
+        ("https://reader:p@hunter22@feeds.example:8443/shop", "cockroachdb:https://feeds.example:8443/shop"),
+        ("https://hunter22@feeds.example/shop?sig=hunter22", "cockroachdb:https://feeds.example/shop"),
+        ("s3://feeds/shop?AWS_SECRET_ACCESS_KEY=hunter22", "cockroachdb:s3://feeds/shop"),
+        ("s3://id:hunter22@feeds/shop", "cockroachdb:s3://id@feeds/shop"),
+        ("abfss://feeds@account.dfs.example/shop", "cockroachdb:abfss://feeds@account.dfs.example/shop"),
+    ],
+)
+def test_what_logs_in_is_no_part_of_a_feeds_incarnation(feed: str, incarnation: str) -> None:
+    """It is written into every snapshot, for whoever reads the table; and a new password is no new feed."""
+    assert CloudFeed(FeedLocation(feed)).incarnation == incarnation
+
+
+@pytest.mark.parametrize("feed", ["http://reader:hunter22@127.0.0.1:9/shop?sig=hunter22", "ftp://u:hunter22@h/shop"])
+def test_no_message_about_a_feed_repeats_what_logs_in(feed: str) -> None:
+    with pytest.raises(FrazilError) as caught:
+        FeedLocation(feed).size("gone")
+    error = caught.value
+    assert "hunter22" not in f"{error} {error.hint} {error.facts}"
+
+
+def test_a_feeds_location_shows_nothing_that_logs_in() -> None:
+    secretive = FeedLocation("https://reader:hunter22@feeds.example/shop?sig=hunter22", {"token": "hunter22"})
+    assert repr(secretive) == "FeedLocation('https://feeds.example/shop')"

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from frazil.model.columns import TIMESTAMP, TIMESTAMPTZ, Column
-from frazil.sources.cockroachdb.casts import TakeExactRoad, read_step
+from frazil.model.schema import TIMESTAMP, TIMESTAMPTZ, Column
+from frazil.sources.cockroachdb.decode.fast.casts import TakeExactRoad, read_step
 
 
 def taken(texts: list[str | None], zone: bool = True) -> list[datetime | None]:

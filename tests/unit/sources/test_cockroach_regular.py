@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.sources.cockroachdb.regular import Regular, read_regular
+from frazil.sources.cockroachdb.decode.fast.uniform_rows import Regular, read_regular
 
 TYPES = {
     "amount": pa.decimal128(12, 2),

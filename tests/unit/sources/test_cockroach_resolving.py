@@ -9,14 +9,15 @@ import pytest
 from cockroach_feed import Feed, at, upsert
 
 from frazil.errors import SourceUnavailable
-from frazil.model.columns import INT, LONG, STRING, Decimal, Field, Schema, TableShape, Type
 from frazil.model.ports import Split
-from frazil.model.remembered import KnownTable, Remembered
-from frazil.sources.cockroachdb.describe import SqlColumn, from_sql
-from frazil.sources.cockroachdb.exact import loads
-from frazil.sources.cockroachdb.profile import ColumnProfile, Profile, of_value
-from frazil.sources.cockroachdb.resolving import fits_rows, heard_by_rows, resolve_shape, without_dropped
-from frazil.sources.cockroachdb.shapes import (
+from frazil.model.schema import INT, LONG, STRING, Decimal, Field, KnownTable, Remembered, Schema, SourceSchema, Type
+from frazil.sources.cockroachdb.decode.exact_json import loads
+from frazil.sources.cockroachdb.decode.types import column
+from frazil.sources.cockroachdb.feed.location import FeedLocation
+from frazil.sources.cockroachdb.schema.describe_sql import SqlColumn, from_sql
+from frazil.sources.cockroachdb.schema.profile import ColumnProfile, Profile, of_value
+from frazil.sources.cockroachdb.schema.resolve import fits_rows, heard_by_rows, resolve_shape, without_dropped
+from frazil.sources.cockroachdb.schema.schema import (
     CONFIGURATION,
     INFERRED,
     TABLE,
@@ -27,8 +28,6 @@ from frazil.sources.cockroachdb.shapes import (
     retired_columns,
 )
 from frazil.sources.cockroachdb.source import CloudFeed, TableSettings
-from frazil.sources.cockroachdb.storage import FeedLocation
-from frazil.sources.cockroachdb.types import column
 
 
 def sql(*columns: tuple[str, str, str | None]) -> Knowledge:
@@ -55,13 +54,13 @@ def rows(**values: list[str]) -> Profile:
     return Profile(seen, None, 1)
 
 
-def resolved(*places: Knowledge) -> TableShape:
+def resolved(*places: Knowledge) -> SourceSchema:
     shape = resolve_shape(places)
     assert shape is not None
     return shape
 
 
-def names(shape: TableShape) -> dict[str, tuple[str, ...]]:
+def names(shape: SourceSchema) -> dict[str, tuple[str, ...]]:
     return {known.name: known.carried_as for known in shape.columns}
 
 
@@ -219,7 +218,7 @@ def test_only_what_a_complete_description_and_the_rows_lack_is_gone() -> None:
     assert without_dropped(undescribed, rows(a=["1"])) == undescribed
 
 
-def asked(feed: Feed, source: CloudFeed, known: KnownTable | None = None, **how: Any) -> TableShape:
+def asked(feed: Feed, source: CloudFeed, known: KnownTable | None = None, **how: Any) -> SourceSchema:
     return source.shapes(splits(feed), {} if known is None else {"t": known}, **how)["t"]
 
 
@@ -235,16 +234,16 @@ def test_who_describes_a_table_is_asked_again_when_its_schema_has_a_new_version(
     source = CloudFeed(FeedLocation(str(tmp_path)), describe=lambda _: answers[0])
     old, new, both = splits(feed, 0), splits(feed, 1), splits(feed)
     source.shapes(old)
-    assert not source.renewed("t", old)
-    assert source.renewed("t", new)
+    assert not source.schema_changed("t", old)
+    assert source.schema_changed("t", new)
     answers.pop(0)
     assert names(source.shapes(both, {"t": target(**B)}, ask=True)["t"]) == {"a": ("a",), "c": ("c", "b")}
-    assert source.renewed("t", new), "rows of the old version were among them"
+    assert source.schema_changed("t", new), "rows of the old version were among them"
     source.shapes(new, {"t": target(**B)}, ask=True)
-    assert not source.renewed("t", new)
+    assert not source.schema_changed("t", new)
     alone = CloudFeed(FeedLocation(str(tmp_path)))
     alone.shapes(old)
-    assert not alone.renewed("t", new), "nobody could tell anything"
+    assert not alone.schema_changed("t", new), "nobody could tell anything"
 
 
 def test_a_source_that_does_not_answer_stops_only_who_needs_the_answer(tmp_path: Path) -> None:

@@ -13,21 +13,27 @@ import pytest
 from cockroach_feed import shape
 from cockroach_parquet import STRING_TYPE, UUID_TYPE, decimal, write
 
-from frazil.errors import BadInput, DoesNotFit
+from frazil.errors import BadInput
 from frazil.model.change import Op
-from frazil.model.columns import TableShape
-from frazil.model.position import Hlc, NotAPosition
-from frazil.sources.cockroachdb.avro_json import unwrap_message, unwrap_value
-from frazil.sources.cockroachdb.decode import DecodedTable, FeedDecoder
-from frazil.sources.cockroachdb.envelope import BareDeletes, Envelope, EnvelopeOptions, Message, change_of, open_message
-from frazil.sources.cockroachdb.exact import dumps, loads
-from frazil.sources.cockroachdb.keys import KeyRule
-from frazil.sources.cockroachdb.names import FeedFile, ResolvedFile, parse_name
-from frazil.sources.cockroachdb.parquet_rows import parquet_rows
-from frazil.sources.cockroachdb.profile import of_value
-from frazil.sources.cockroachdb.shapes import inferred_type
-from frazil.sources.cockroachdb.sqltext import json_of
-from frazil.sources.cockroachdb.types import parse_source_type
+from frazil.model.position import Hlc
+from frazil.model.schema import SourceSchema
+from frazil.sources.cockroachdb.decode.decoder import DecodedTable, FeedDecoder
+from frazil.sources.cockroachdb.decode.envelope import (
+    BareDeletes,
+    Envelope,
+    EnvelopeOptions,
+    Message,
+    change_of,
+    open_message,
+)
+from frazil.sources.cockroachdb.decode.exact_json import dumps, loads
+from frazil.sources.cockroachdb.decode.formats.parquet_rows import parquet_rows
+from frazil.sources.cockroachdb.decode.formats.sqltext import json_of
+from frazil.sources.cockroachdb.decode.keys import KeyRule
+from frazil.sources.cockroachdb.decode.types import parse_source_type
+from frazil.sources.cockroachdb.feed.file_names import FeedFile, ResolvedFile, parse_name
+from frazil.sources.cockroachdb.schema.profile import of_value
+from frazil.sources.cockroachdb.schema.schema import inferred_type
 
 SAMPLES = [
     json.loads(line)
@@ -55,7 +61,7 @@ def texts_of(sample: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(text, beside)]
 
 
-def shape_for(row: dict[str, Any] | None, key: Any) -> TableShape:
+def shape_for(row: dict[str, Any] | None, key: Any) -> SourceSchema:
     """A shape by the stated rules of inference; the key is whatever column comes first."""
     columns = {name: inferred_type(of_value(value)) or "STRING" for name, value in (row or {}).items()}
     if isinstance(key, dict):
@@ -70,7 +76,7 @@ def shape_for(row: dict[str, Any] | None, key: Any) -> TableShape:
     return shape(key=names, **columns)
 
 
-def decode(known: TableShape, key: str, payload: bytes) -> dict[str, Any]:
+def decode(known: SourceSchema, key: str, payload: bytes) -> dict[str, Any]:
     decoder = FeedDecoder({0: DecodedTable("t", known)})
     (row,) = decoder.rows(0, pa.array([key]), pa.array([payload], pa.binary())).to_pylist()
     return dict(row)
@@ -172,54 +178,12 @@ def parquet_row(sample: dict[str, Any]) -> str:
     return "row"
 
 
-def avro_message(sample: dict[str, Any]) -> str:
-    if not sample["sample"]:
-        return "key only"
-    if "\\000" in sample["sample"]:
-        return "binary"
-    plain = unwrap_message(loads(sample["sample"]))
-    key = unwrap_message(loads(sample["key"])) if sample.get("key", "").startswith("{") else None
-    return read_message(dumps(plain), key, Envelope(sample["envelope"]))
-
-
-def avro_value(sample: dict[str, Any]) -> str:
-    name = sample["options"][0].removeprefix("type=")
-    source = parse_source_type("ENUM" if name == "switch" else name)
-    tagged = loads(sample["sample"])
-    plain = unwrap_value(tagged, source)
-    if source.family == "json":
-        plain = loads(plain)
-    if source.family == "geo":
-        assert plain.startswith("\\x01")
-        return "EWKB"
-    text = f'{{"k": 1, "v": {dumps(plain)}}}'.encode()
-    known = shape(key=["k"], k="INT8", v=source.text)
-    if plain in ("NaN", "Infinity", "-Infinity") and name.startswith("DECIMAL("):
-        with pytest.raises(DoesNotFit):
-            decode(known, "[1]", text)
-        return "does not fit"
-    row = decode(known, "[1]", text)
-    assert (row["v"] is None) == (tagged is None or plain is None)
-    return "value"
-
-
-def avro_schema(sample: dict[str, Any]) -> str:
-    if sample["envelope"] == "key":
-        assert loads(sample["sample"])["type"] == "record"
-    else:
-        parse_source_type(sample["options"][0].removeprefix("type="))
-    return "type"
-
-
 READERS = {
     "json": json_message,
     "json-value": json_value,
     "filename": file_name,
     "csv": csv_row,
     "parquet": parquet_row,
-    "avro": avro_message,
-    "avro-value": avro_value,
-    "avro-schema": avro_schema,
 }
 
 
@@ -237,7 +201,7 @@ def test_a_documented_sample_is_understood(number: int) -> None:
 
 
 def test_all_samples_are_there_and_none_is_waved_through() -> None:
-    assert len(SAMPLES) == 242
+    assert len(SAMPLES) == 158
     outcomes = Counter((s["format"], READERS[s["format"]](s)) for s in SAMPLES)
     assert outcomes["json", "row"] >= 70
     assert outcomes["json", "delete"] >= 9
@@ -245,27 +209,3 @@ def test_all_samples_are_there_and_none_is_waved_through() -> None:
     assert outcomes["csv", "row"] == 19
     assert outcomes["parquet", "row"] == 13
     assert outcomes["parquet", "delete"] == 3
-    assert outcomes["avro-value", "value"] >= 30
-
-
-@pytest.mark.parametrize(
-    ("tagged", "source", "plain"),
-    [
-        ({"bytes.decimal": "\f"}, "DECIMAL(4,1)", "1.2"),
-        ({"int.date": "17898"}, "DATE", "2019-01-02"),
-        ({"long.time-micros": "11045000000"}, "TIME", "03:04:05"),
-        ({"long.timestamp-micros": "1546398245000000"}, "TIMESTAMP", "2019-01-02T03:04:05"),
-        ({"long.timestamp-micros": "1546398245000000"}, "TIMESTAMPTZ", "2019-01-02T03:04:05Z"),
-        ({"array": ["3", "4611686018427387904"]}, "VARBIT", "010"),
-        ({"bytes": "foo"}, "BYTES", "\\x666f6f"),
-        ({"array": [{"boolean": True}, None]}, "BOOL[]", [True, None]),
-        (None, "INT8", None),
-    ],
-)
-def test_avro_values_are_spelled_as_in_a_json_feed(tagged: Any, source: str, plain: Any) -> None:
-    assert unwrap_value(tagged, parse_source_type(source)) == plain
-
-
-def test_a_placeholder_is_no_position() -> None:
-    with pytest.raises(NotAPosition):
-        Hlc.parse("<HLC>")

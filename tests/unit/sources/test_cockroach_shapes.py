@@ -8,24 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from cockroach_feed import Feed, at, delete, shape, upsert
+from cockroach_feed import Feed, at, delete, upsert
 from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import BadInput, ConfigError
-from frazil.model.columns import LONG, STRING, Decimal, Field, Schema, TableShape
-from frazil.model.epoch import Window
-from frazil.model.remembered import KnownTable, Remembered
-from frazil.sources.cockroachdb.describe import SqlColumn, from_sql, in_one_schema, split_topic
-from frazil.sources.cockroachdb.exact import Number, loads
-from frazil.sources.cockroachdb.profile import ColumnProfile, Profile, merged, of_value, profile_split
-from frazil.sources.cockroachdb.shapes import Knowledge, Pinned, from_target, inferred_key, inferred_type, pin_block
+from frazil.model.frontier import Window
+from frazil.model.schema import LONG, STRING, Decimal, Field, KnownTable, Remembered, Schema, SourceSchema
+from frazil.sources.cockroachdb.decode.exact_json import Number, loads
+from frazil.sources.cockroachdb.feed.location import FeedLocation
+from frazil.sources.cockroachdb.schema.describe_sql import SqlColumn, from_sql, in_one_schema, split_topic
+from frazil.sources.cockroachdb.schema.profile import ColumnProfile, Profile, merged, of_value, profile_split
+from frazil.sources.cockroachdb.schema.schema import Knowledge, Pinned, from_target, inferred_key, inferred_type
 from frazil.sources.cockroachdb.source import CloudFeed, TableSettings
-from frazil.sources.cockroachdb.storage import FeedLocation
 
 
-def shapes_of(feed: Feed, targets: Any = None, look: bool = False, **kwargs: Any) -> dict[str, TableShape]:
+def shapes_of(feed: Feed, targets: Any = None, look: bool = False, **kwargs: Any) -> dict[str, SourceSchema]:
     source = CloudFeed(FeedLocation(str(feed.root)), **kwargs)
     tables = [table.name for table in source.tables()]
     source.open(dict.fromkeys(tables))
@@ -39,7 +37,7 @@ def known(*fields: Field, memory: Mapping[int, Remembered] | None = None) -> Kno
     return KnownTable(Schema(0, fields, (fields[0].id,)), memory or {})
 
 
-def types(found: TableShape) -> dict[str, str]:
+def types(found: SourceSchema) -> dict[str, str]:
     return {column.name: column.source_type for column in found.columns}
 
 
@@ -234,19 +232,6 @@ def test_a_target_without_docs_stands_for_plain_types() -> None:
     found = from_target(KnownTable(target))
     assert [column.source_type for column in found.columns] == ["INT8", "DECIMAL(9,2)", "STRING"]
     assert found.key == ()
-
-
-def test_the_pin_block_is_yaml_that_pins_the_same_shape() -> None:
-    its_shape = shape(
-        key=["id", "no"], id="INT8", no="UUID", amount="DECIMAL(12,2)", tags="STRING[]", loc='STRING COLLATE "fr"'
-    )
-    block = pin_block({"shop.public.orders": its_shape, "a-b+f": shape()})
-    first, second = yaml.safe_load(block)["tables"]
-    assert first["source"] == "shop.public.orders"
-    assert first["key"] == ["id", "no"]
-    assert first["columns"] == types(its_shape)
-    assert second["source"] == "a-b+f"
-    assert "# configuration" in block
 
 
 def test_a_profile_may_stop_early(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from test_cockroach_decode import json_numbers, json_texts, same, stamps, strings
 
 from frazil.errors import BadInput, DoesNotFit, FrazilError, UnknownColumn
-from frazil.model.columns import Column, TableShape
-from frazil.sources.cockroachdb.casts import TakeExactRoad
-from frazil.sources.cockroachdb.decode import DecodedTable, FeedDecoder, exact_columns, fast_columns
-from frazil.sources.cockroachdb.envelope import Envelope, EnvelopeOptions, Message, change_of
-from frazil.sources.cockroachdb.exact import Number, quote
-from frazil.sources.cockroachdb.keys import KeyChanged, KeyRule
-from frazil.sources.cockroachdb.types import column
+from frazil.model.schema import Column, SourceSchema
+from frazil.sources.cockroachdb.decode.decoder import DecodedTable, FeedDecoder, exact_columns, fast_columns
+from frazil.sources.cockroachdb.decode.envelope import Envelope, EnvelopeOptions, Message, change_of
+from frazil.sources.cockroachdb.decode.exact_json import Number, quote
+from frazil.sources.cockroachdb.decode.fast.casts import TakeExactRoad
+from frazil.sources.cockroachdb.decode.keys import KeyChanged, KeyRule
+from frazil.sources.cockroachdb.decode.types import column
 
 
 def listed(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -52,7 +52,7 @@ NAMES = ["b", "doc", 'q"uote', "Zoë", "b_2", "sla\\sh"]
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> tuple[TableShape, list[str]]:
+def tables(draw: st.DrawFn) -> tuple[SourceSchema, list[str]]:
     """A shape with a key `a`, and payloads that mostly fit it."""
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True))
     columns = [column("a", "INT8", "configuration")]
@@ -75,13 +75,13 @@ def tables(draw: st.DrawFn) -> tuple[TableShape, list[str]]:
             )
         fields = draw(st.permutations(fields))
         payloads.append("{" + draw(st.sampled_from([", ", ", ", ", ", ",", " , "])).join(fields) + "}")
-    return TableShape(tuple(columns), ("a",), "configuration"), payloads
+    return SourceSchema(tuple(columns), ("a",), "configuration"), payloads
 
 
 @pytest.mark.slow
 @given(tables())
 @settings(max_examples=500)
-def test_random_rows_of_random_shapes_decode_alike_on_both_roads(drawn: tuple[TableShape, list[str]]) -> None:
+def test_random_rows_of_random_shapes_decode_alike_on_both_roads(drawn: tuple[SourceSchema, list[str]]) -> None:
     """H29, H39, H14: the fast road gives what the exact road gives, or gives up."""
     its_shape, given_payloads = drawn
     known = DecodedTable("t", its_shape)
@@ -130,16 +130,16 @@ def test_what_json_does_not_allow_is_refused_inside_of_a_value(text: str) -> Non
         decoder.rows(0, pa.array(["[1]"]), pa.array([f'{{"a": 1, "j": {text}}}'.encode()], pa.binary()))
 
 
-def renamed(**carried: tuple[str, ...]) -> TableShape:
+def renamed(**carried: tuple[str, ...]) -> SourceSchema:
     """a INT8, b DECIMAL(6,2), c JSONB; `carried` gives the names in rows."""
     columns = tuple(
         Column(known.name, known.type, known.source_type, known.origin, carried=carried.get(known.name, ()))
         for known in shape(a="INT8", b="DECIMAL(6,2)", c="JSONB").columns
     )
-    return TableShape(columns, ("a",), "configuration")
+    return SourceSchema(columns, ("a",), "configuration")
 
 
-def rows(its_shape: TableShape, *payloads: str, key: str = "[1]") -> list[dict[str, Any]]:
+def rows(its_shape: SourceSchema, *payloads: str, key: str = "[1]") -> list[dict[str, Any]]:
     batch = FeedDecoder({0: DecodedTable("t", its_shape)}).rows(
         0, pa.array([key] * len(payloads)), pa.array([payload.encode() for payload in payloads], pa.binary())
     )
@@ -196,12 +196,12 @@ def test_a_delete_of_a_row_with_a_renamed_key_column_says_which_row(name: str) -
     assert [change_of(message, rule, EnvelopeOptions()).key for message in told] == ["[4]", "[4]"]
 
 
-def outgrowing(newest: str, *outgrown: str) -> TableShape:
+def outgrowing(newest: str, *outgrown: str) -> SourceSchema:
     """Rows carry `amount`, which the table calls by its versions."""
     versions = [("amount", outgrown[0]), *((f"amount_v{n}", kind) for n, kind in enumerate(outgrown[1:], 2))]
     olds = tuple(replace(column(name, kind, "table"), carried=("amount",)) for name, kind in versions)
     latest = replace(column(f"amount_v{len(outgrown) + 1}", newest, "sql"), carried=("amount",))
-    return TableShape((column("a", "INT8", "sql"), latest), ("a",), "sql", olds)
+    return SourceSchema((column("a", "INT8", "sql"), latest), ("a",), "sql", olds)
 
 
 def test_a_value_goes_to_the_column_that_holds_it() -> None:
@@ -234,7 +234,7 @@ def test_the_newest_column_that_holds_a_value_takes_it() -> None:
 
 
 def test_a_table_without_key_columns_decodes_its_rows() -> None:
-    its_shape = TableShape(shape(a="INT8", b="STRING").columns, (), "configuration")
+    its_shape = SourceSchema(shape(a="INT8", b="STRING").columns, (), "configuration")
     decoder = FeedDecoder({0: DecodedTable("t", its_shape)})
     keys = pa.array(["[77]", '["f.ndjson", 2]'])
     found = decoder.rows(0, keys, pa.array([b'{"a": 1}', b'{"b": "x"}'], pa.binary())).to_pylist()

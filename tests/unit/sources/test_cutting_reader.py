@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.epochs.cut import BEYOND, DROPPED, assign, cut_of
-from frazil.model.epoch import Window
+from frazil.model.frontier import Window
 from frazil.model.ports import Cut
 from frazil.model.position import Hlc
+from frazil.sources.cutting_reader import BEYOND, DROPPED, assign, cut_of
 
 Pair = tuple[int, int]
 LARGEST = 2**63 - 1

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 from pathlib import Path
 
 import pytest
 
-from frazil.demo.changefeed import Change, Changefeed
+from frazil.demo.changefeed import Changefeed, ShopChange
 from frazil.errors import BadInput
-from frazil.model.epoch import Frontier
+from frazil.model.frontier import Frontier
 from frazil.model.position import Hlc
-from frazil.sources.cockroachdb.relay import octets
-from frazil.sources.cockroachdb.spool import OPEN_FILES_MAX, Spool, seen_from_spool, topic_of
-from frazil.sources.cockroachdb.sql import Start
+from frazil.sources.cockroachdb.sinkless.relay import octets
+from frazil.sources.cockroachdb.sinkless.spool import OPEN_FILES_MAX, FeedSpool, seen_from_spool, topic_of
+from frazil.sources.cockroachdb.sinkless.sql import FeedStart
 
 DATA_FILE = re.compile(
     r"^(\d{33})-([0-9a-f]{16})-(\d+)-(\d+)-([0-9a-f]{8,})-(.+)-([0-9a-f]+)\.(ndjson|csv|parquet)(\.gz|\.zst)?$"
@@ -38,26 +39,28 @@ def change(key: int, when: Hlc, after: str | None = None, topic: str = ORDERS) -
     return topic, f"[{key}]".encode(), f'{{"after": {row}, "key": [{key}], "updated": "{when.text}"}}'.encode()
 
 
-def a_spool(root: Path, start: Start | None = None, *, session: str = SESSION, roll_bytes: int = 1 << 20) -> Spool:
-    spool = Spool(root, session=session, start=start or Start(), roll_bytes=roll_bytes)
+def a_spool(
+    root: Path, start: FeedStart | None = None, *, session: str = SESSION, roll_bytes: int = 1 << 20
+) -> FeedSpool:
+    spool = FeedSpool(root, session=session, start=start or FeedStart(), roll_bytes=roll_bytes)
     spool.prepare()
     return spool
 
 
-def names(spool: Spool) -> list[str]:
+def names(spool: FeedSpool) -> list[str]:
     return sorted(path.name for path in spool.feed.iterdir())
 
 
-def text(spool: Spool, name: str) -> str:
+def text(spool: FeedSpool, name: str) -> str:
     return (spool.feed / name).read_text(encoding="utf-8")
 
 
 def test_the_files_are_those_that_the_cloud_storage_sink_writes(tmp_path: Path) -> None:
     """The same changes through the demo's sink and through the spool: names but for the session, and contents."""
     sink = Changefeed(tmp_path / "sink", chance=random.Random(1), start=at(0).next(), layout="flat", nodes=1)
-    spool = a_spool(tmp_path / "spool", Start(at(0), scan=False))
+    spool = a_spool(tmp_path / "spool", FeedStart(at(0), scan=False))
     for second in (1, 2, 3):
-        row = Change(ORDERS, 1, (second,), {"id": second, "name": "größe"}, at(second))
+        row = ShopChange(ORDERS, 1, (second,), {"id": second, "name": "größe"}, at(second))
         sink.emit(row)
         spool.add(row.topic, f"[{second}]".encode(), row.line().encode())
         sink.resolve(at(second))
@@ -100,6 +103,31 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert names(spool) == []
     spool.resolve(promise(at(2)))
     assert [text(spool, name)[-1] for name in names(spool)] == ["\n", "}"]
+
+
+def test_whoever_sees_a_promise_sees_all_rows_that_it_covers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks at the feed each time that a name appears there, as a reader in another thread may: it settles a promise
+    with the files that it finds, once and for all."""
+    spool = a_spool(tmp_path, roll_bytes=200)
+    sent: dict[Hlc, int] = {}
+    show = os.replace
+
+    def look(source: Path, target: Path) -> None:
+        show(source, target)
+        promises = [name for name in names(spool) if name.endswith(".RESOLVED")]
+        for promised in promises:
+            seen = sum(text(spool, name).count("\n") for name in names(spool) if name < promised)
+            assert seen == sent[Hlc.from_file_stamp(promised[:33])], f"{promised} is there before its rows"
+
+    monkeypatch.setattr(os, "replace", look)
+    for second in range(1, 4):
+        for topic in ("a", "b", "c"):
+            for key in range(4):
+                spool.add(*change(key, at(second), topic=topic))
+        sent[at(second)] = 12 * second
+        assert list((spool.run / "open").iterdir()), "not all files are full by now"
+        spool.resolve(promise(at(second)))
+    assert [name[:33] for name in names(spool) if name.endswith(".RESOLVED")] == [at(s).file_stamp for s in (1, 2, 3)]
 
 
 def test_a_full_file_is_closed_and_the_next_one_begun(tmp_path: Path) -> None:
@@ -188,7 +216,7 @@ def test_a_repeated_or_older_promise_writes_no_second_file(tmp_path: Path) -> No
 
 
 def test_a_resumed_run_begins_with_the_promise_of_its_frontier(tmp_path: Path) -> None:
-    spool = a_spool(tmp_path, Start(at(5), scan=False))
+    spool = a_spool(tmp_path, FeedStart(at(5), scan=False))
     assert names(spool) == [f"{at(5).file_stamp}.RESOLVED"]
     spool.add(*change(1, at(6)))
     spool.resolve(promise(at(7)))
@@ -199,7 +227,7 @@ def test_a_resumed_run_begins_with_the_promise_of_its_frontier(tmp_path: Path) -
 
 def test_a_scan_at_the_cursor_promises_nothing_before_its_rows(tmp_path: Path) -> None:
     """H54: scanned rows carry the cursor's own time; a promise of it made first would hide them all."""
-    spool = a_spool(tmp_path, Start(at(5), scan=True))
+    spool = a_spool(tmp_path, FeedStart(at(5), scan=True))
     assert names(spool) == []
     spool.add(*change(1, at(5)))
     spool.resolve(promise(at(5)))
@@ -214,7 +242,7 @@ def test_an_older_run_is_removed_and_nothing_else(tmp_path: Path) -> None:
     older.resolve(promise(at(2)))
     (tmp_path / "run-notes.txt").write_text("mine")
     (tmp_path / "other").mkdir()
-    a_spool(tmp_path, Start(at(2), scan=False))
+    a_spool(tmp_path, FeedStart(at(2), scan=False))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", f"run-{SESSION}", "run-notes.txt"]
 
 
@@ -235,7 +263,7 @@ def test_many_tables_do_not_exhaust_the_open_files(tmp_path: Path) -> None:
 
 
 def test_forgetting_leaves_the_frontier_what_follows_it_and_what_is_kept(tmp_path: Path) -> None:
-    spool = a_spool(tmp_path, Start(at(0), scan=False))
+    spool = a_spool(tmp_path, FeedStart(at(0), scan=False))
     for second in (1, 2, 3):
         spool.add(*change(second, at(second)))
         spool.resolve(promise(at(second)))
@@ -263,23 +291,23 @@ class TestFrontiersSeenFromTheSpool:
     def test_an_older_frontier_becomes_the_start_of_the_run_without_notes(self) -> None:
         """Rows beyond the newer table's frontier lie in files that sort before it: the run starts at the older."""
         opened = {"a": Frontier(at(5), "old files"), "b": Frontier(at(9), "old files")}
-        seen = seen_from_spool(opened, opened, Start(at(5), scan=False))
+        seen = seen_from_spool(opened, opened, FeedStart(at(5), scan=False))
         assert seen == {"a": Frontier(at(5)), "b": Frontier(at(5))}
 
     def test_a_frontier_of_this_run_keeps_its_notes(self) -> None:
         opened = {"a": Frontier(at(5), "old"), "b": Frontier(at(9), "old")}
         now = {"a": Frontier(at(12), "files of this run"), "b": opened["b"]}
-        seen = seen_from_spool(now, opened, Start(at(5), scan=False))
+        seen = seen_from_spool(now, opened, FeedStart(at(5), scan=False))
         assert seen == {"a": now["a"], "b": Frontier(at(5))}
 
     def test_after_a_scan_at_the_cursor_everything_in_the_spool_is_to_be_read(self) -> None:
         opened = {"a": Frontier(at(5), "old"), "new": None}
-        assert seen_from_spool(opened, opened, Start(at(5), scan=True)) == {"a": None, "new": None}
+        assert seen_from_spool(opened, opened, FeedStart(at(5), scan=True)) == {"a": None, "new": None}
 
 
 def test_a_session_is_what_file_names_allow(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="16 lowercase hex"):
-        Spool(tmp_path, session="not hex", start=Start())
+        FeedSpool(tmp_path, session="not hex", start=FeedStart())
 
 
 @pytest.mark.parametrize("cell", [b"[1]", "\\x5b315d", "[1]", memoryview(b"[1]"), bytearray(b"[1]")])

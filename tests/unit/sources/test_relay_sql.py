@@ -7,11 +7,11 @@ import pickle
 import pytest
 
 from frazil.errors import ConfigError, FrazilError, SourceLost, SourceUnavailable
-from frazil.model.epoch import Frontier
+from frazil.model.frontier import Frontier
 from frazil.model.position import BatchNumber, Hlc
-from frazil.sources.cockroachdb.sql import (
+from frazil.sources.cockroachdb.sinkless.sql import (
     FeedOptions,
-    Start,
+    FeedStart,
     create_changefeed,
     explain,
     quoted_table,
@@ -26,22 +26,22 @@ URL = "postgresql://relay:s3cr%2Fet@db.example:26257/shop?sslmode=verify-full"
 
 
 def explained(message: str, sqlstate: str | None = "XXUUU", *, url: str = URL, cursor: Hlc | None = R1) -> FrazilError:
-    start = Start() if cursor is None else Start(cursor, scan=False)
+    start = FeedStart() if cursor is None else FeedStart(cursor, scan=False)
     return explain(message, sqlstate, url=url, start=start, tables=["shop.public.orders"])
 
 
 class TestStatement:
     def test_a_first_run_scans_and_a_resumed_one_names_its_cursor(self) -> None:
         tables = ["shop.public.orders", "shop.public.customers"]
-        assert create_changefeed(tables, Start(), FeedOptions()) == (
+        assert create_changefeed(tables, FeedStart(), FeedOptions()) == (
             'CREATE CHANGEFEED FOR TABLE "shop"."public"."orders", "shop"."public"."customers" WITH updated, '
             "resolved = '1s', min_checkpoint_frequency = '1s', key_in_value, full_table_name, initial_scan = 'yes'"
         )
-        resumed = create_changefeed(tables, Start(R1, scan=False), FeedOptions())
+        resumed = create_changefeed(tables, FeedStart(R1, scan=False), FeedOptions())
         assert resumed.endswith("full_table_name, cursor = '1701102296662969433.0000000001'")
 
     def test_a_joining_table_is_scanned_at_the_cursor_of_the_others(self) -> None:
-        statement = create_changefeed(["t"], Start(R1, scan=True), FeedOptions())
+        statement = create_changefeed(["t"], FeedStart(R1, scan=True), FeedOptions())
         assert statement.endswith("cursor = '1701102296662969433.0000000001', initial_scan = 'yes'")
 
     def test_chosen_options_go_through(self) -> None:
@@ -51,7 +51,7 @@ class TestStatement:
             diff=True,
             extra=(("schema_change_policy", "nobackfill"), ("split_column_families", None)),
         )
-        statement = create_changefeed(["t"], Start(), options)
+        statement = create_changefeed(["t"], FeedStart(), options)
         assert "resolved = '5s', min_checkpoint_frequency = '250ms'" in statement
         assert ", diff, " in statement
         assert statement.endswith("schema_change_policy = 'nobackfill', split_column_families")
@@ -59,7 +59,7 @@ class TestStatement:
     def test_names_and_values_cannot_leave_their_quotes(self) -> None:
         assert quoted_table('shop.public."my.ta""ble"') == '"shop"."public"."my.ta""ble"'
         assert quoted_table("shop.public.x; DROP TABLE y --") == '"shop"."public"."x; DROP TABLE y --"'
-        statement = create_changefeed(["t"], Start(), FeedOptions(extra=(("metrics_label", "a' , cursor='0"),)))
+        statement = create_changefeed(["t"], FeedStart(), FeedOptions(extra=(("metrics_label", "a' , cursor='0"),)))
         assert statement.endswith("metrics_label = 'a'' , cursor=''0'")
 
     @pytest.mark.parametrize("name", ["", "a..b", ".a", "a.", "a.b.c.d", 'a"b', '"a', '""', "a\0b", 'a."b"c'])
@@ -69,7 +69,7 @@ class TestStatement:
 
     def test_a_pattern_is_refused_since_a_feed_names_its_tables(self) -> None:
         with pytest.raises(ConfigError) as refused:
-            create_changefeed(["shop.public.*"], Start(), FeedOptions())
+            create_changefeed(["shop.public.*"], FeedStart(), FeedOptions())
         assert "name each table" in refused.value.hint
 
     @pytest.mark.parametrize("name", ["cursor", "resolved", "format", "envelope", "end_time", "no_initial_scan"])
@@ -84,23 +84,23 @@ class TestStatement:
 
     def test_a_feed_needs_a_table(self) -> None:
         with pytest.raises(ConfigError):
-            create_changefeed([], Start(), FeedOptions())
+            create_changefeed([], FeedStart(), FeedOptions())
 
 
 class TestStart:
     def test_the_oldest_frontier_is_the_cursor_of_all(self) -> None:
-        assert start_of([Frontier(R2), Frontier(R1)]) == Start(R1, scan=False)
+        assert start_of([Frontier(R2), Frontier(R1)]) == FeedStart(R1, scan=False)
 
     def test_nothing_published_means_a_scan_without_cursor(self) -> None:
-        assert start_of([None, None]) == Start(None, scan=True)
+        assert start_of([None, None]) == FeedStart(None, scan=True)
 
     def test_a_table_without_frontier_has_its_rows_scanned(self) -> None:
         """H54: a table that joins must not miss what it held before."""
-        assert start_of([Frontier(R2), None]) == Start(R2, scan=True)
+        assert start_of([Frontier(R2), None]) == FeedStart(R2, scan=True)
 
     def test_a_start_that_would_leave_a_gap_cannot_be_made(self) -> None:
         with pytest.raises(ValueError, match="would miss"):
-            Start(None, scan=False)
+            FeedStart(None, scan=False)
 
     def test_the_position_of_another_kind_of_source_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="batch:7"):

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil import errors
-from frazil.errors import BadInput, FrazilError, StorageUnavailable
+from frazil.errors import BadInput, FrazilError, StorageUnavailable, Unexplained
 from frazil.model.ports import Split
-from frazil.workers.crossing import brought_home, carried
-from frazil.workers.job import fill_bins
+from frazil.spark.bins import fill_bins
+from frazil.spark.errors import brought_home, carried, collected
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, FrazilError)]
 
@@ -47,6 +47,35 @@ def test_the_text_names_the_error_for_a_person_too() -> None:
 @pytest.mark.parametrize("text", ["", "ValueError: x", "frazil-error[AAAA]", "frazil-error[gASVBQ==]"])
 def test_a_text_without_a_whole_error_brings_none_home(text: str) -> None:
     assert brought_home(text) is None
+
+
+def raises(error: Exception) -> list[object]:
+    raise error
+
+
+def test_an_exception_of_a_library_comes_home_as_what_nobody_explains() -> None:
+    shown = RuntimeError(as_spark_shows_it(KeyError("b")))
+    with pytest.raises(Unexplained, match=r"^a Spark job failed: KeyError: 'b'$") as caught:
+        collected(lambda: raises(shown))
+    assert caught.value.__cause__ is shown
+
+
+def test_a_worker_that_was_killed_comes_home_as_what_nobody_explains() -> None:
+    text = (
+        "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most "
+        "recent failure: Lost task 0.0 in stage 1.0 (TID 1) (host executor driver): org.apache.spark.SparkException: "
+        "Python worker exited unexpectedly (crashed)\n\tat org.apache.spark.api.python.BasePythonRunner\n"
+        "Caused by: java.io.EOFException\n\tat java.base/java.io.DataInputStream.readInt\n"
+    )
+    with pytest.raises(Unexplained, match=r"^a Spark job failed: Python worker exited unexpectedly \(crashed\)$"):
+        collected(lambda: raises(RuntimeError(text)))
+
+
+def test_an_assertion_stays_one() -> None:
+    shown = RuntimeError(as_spark_shows_it(AssertionError("a split report of nothing")))
+    with pytest.raises(AssertionError, match="a split report of nothing"):
+        collected(lambda: raises(shown))
 
 
 @given(sizes=st.lists(st.integers(0, 1_000), min_size=1, max_size=40), count=st.integers(1, 8))

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from frazil.workers import ranged
-from frazil.workers.ranged import RangedInput
+from frazil.storage.files import ranged
+from frazil.storage.files.ranged import RangedInput
 
 DATA = random.Random(5).randbytes(5_000)
 

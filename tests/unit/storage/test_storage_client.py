@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from frazil.errors import ConfigError
-from frazil.storage.places import parse_place
-from frazil.storage.stores import StaticCredentials, store_for
+from frazil.storage.client import StaticCredentials, store_for
+from frazil.storage.url import parse_place
 
 KEYS = {"s3.access-key-id": "AKIA", "s3.secret-access-key": "secret"}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from obstore.exceptions import AlreadyExistsError, GenericError, NotSupportedError, PermissionDeniedError
 
-from frazil.storage.failures import FailureKind, explained, failure_of
+from frazil.storage.errors import FailureKind, explained, failure_of
 from frazil.storage.options import store_settings
-from frazil.storage.places import parse_place
+from frazil.storage.url import parse_place
 
 
 def answer(status: str, code: str = "", message: str = "") -> str:

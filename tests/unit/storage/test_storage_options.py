@@ -8,7 +8,7 @@ import pytest
 
 from frazil.errors import ConfigError
 from frazil.storage.options import PART_BYTES_LEAST, StoreSettings, shortened, store_settings
-from frazil.storage.places import StoreKind, parse_place
+from frazil.storage.url import StoreKind, parse_place
 
 KEYS = {"s3.access-key-id": "AKIAIOSFODNN7EXAMPLE", "s3.secret-access-key": "hunter22hunter22"}
 

@@ -19,7 +19,7 @@ import pytest
 
 from frazil.errors import CatalogRefused, CatalogUnavailable
 from frazil.storage.options import store_settings
-from frazil.storage.places import parse_place
+from frazil.storage.url import parse_place
 from frazil.storage.vending import VendedCredentials
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

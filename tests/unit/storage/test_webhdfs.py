@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from frazil.errors import ConfigError
-from frazil.workers.webhdfs import HdfsAnswer, WebHdfs, web_addresses
+from frazil.storage.files.webhdfs import HdfsAnswer, WebHdfs, web_addresses
 
 HA = {
     "hadoop.dfs.nameservices": "lake",
@@ -69,7 +69,7 @@ def test_kerberos_needs_a_library_that_the_error_names(monkeypatch: pytest.Monke
     monkeypatch.setattr(importlib, "import_module", nothing_installed)
     with pytest.raises(ConfigError, match="Kerberos") as caught:
         WebHdfs("hdfs://nn/x", {"hadoop.hadoop.security.authentication": "kerberos"})
-    assert "pip install 'frazil[hdfs]'" in caught.value.hint
+    assert "pip install 'requests>=2.31' 'requests-kerberos>=0.14'" in caught.value.hint
 
 
 def test_hadoops_answers_are_read_and_others_survived() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from frazil.cli.exit_codes import EPILOG
-from frazil.cli.output import print_json, stdout_kept_clean
+from frazil.cli.output import print_json, stdout_kept_clean, time_text
 from frazil.cli.seam import Session, json_option, on_pipeline
-from frazil.config.model import PipelineConfig
+from frazil.config.pipeline_config import PipelineConfig
 
 
 @click.command("as-of", epilog=EPILOG)
@@ -19,6 +19,8 @@ def as_of(session: Session, config: PipelineConfig, *, table: str, moment: str, 
     """Tell the snapshot that shows TABLE as it was at MOMENT: a time of the source's clock, or a position.
 
     It is the newest epoch up to there, along the history of the table; snapshots that only a tag keeps are found too.
+    The statement is for Spark SQL; docs/reading.md says how a session of your own knows the catalog, and what other
+    engines take.
 
     \b
     Examples:
@@ -30,7 +32,8 @@ def as_of(session: Session, config: PipelineConfig, *, table: str, moment: str, 
     if as_json:
         print_json([found])
         return
-    click.echo(f"snapshot {found.snapshot_id}, resolved {found.resolved}")
-    click.echo(f"SELECT * FROM {found.table} VERSION AS OF {found.snapshot_id}")
+    time = "" if found.source_time is None else f"{time_text(found.source_time)}, "
+    click.echo(f"snapshot {found.snapshot_id}, resolved {time}{found.resolved}")
+    click.echo(found.sql)
     if not found.reached:
         click.echo(f"note: {found.table} is not published up to {found.asked} yet; this is its newest epoch", err=True)

@@ -12,10 +12,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from frazil.daemon.api import Pipeline
-from frazil.daemon.results import Progress
+from frazil.app.pipeline import Pipeline
 from frazil.demo.run import Moment, prepare, prove, run_while_trading
-from frazil.demo.shop import Shop
+from frazil.model.results import RunProgress
 
 _QUERY = """
 SELECT c.name, count(*) AS orders, sum(o.total) AS revenue
@@ -54,7 +53,7 @@ def demo(directory: Path) -> None:
     with Pipeline.from_file(config) as pipeline:
         out.print(f"[bold]2.[/] [cyan]frazil run {config}[/] while the shop is trading:")
         with Live(console=out, refresh_per_second=4) as live:
-            run_while_trading(pipeline, shop, lambda progress: live.update(_progress_table(progress, shop)))
+            run_while_trading(pipeline, shop, lambda progress: live.update(progress_table(progress, len(shop.log))))
         query = _QUERY.format(catalog=pipeline.catalog_name)
         out.print(f"\n[bold]3.[/] Spark SQL on the result:\n[dim]{query}[/]")
         out.print(_rows_table(["name", "orders", "revenue"], pipeline.spark.sql(query).collect()))
@@ -80,9 +79,12 @@ def _next_steps(config: Path) -> str:
     return "\nTry next:\n" + "\n".join(f"  {command:<{width}}   {what}" for command, what in steps)
 
 
-def _progress_table(progress: Progress, shop: Shop) -> Table:
-    table = Table(title=f"{len(shop.log):,} changes made", title_justify="left")
-    for heading in ("table", "state", "epochs", "rows", "lag"):
+def progress_table(progress: RunProgress, changes: int) -> Table:
+    """While the shop is trading; `changes` is how many it has made."""
+    table = Table(title=f"{changes:,} changes made", title_justify="left")
+    table.caption = "rows written: one for each insert and each update that is left of an epoch's changes"
+    table.caption_justify = "left"
+    for heading in ("table", "state", "epochs", "rows written", "lag"):
         table.add_column(heading, justify="left" if heading in ("table", "state") else "right")
     for line in progress.tables:
         lag = "" if line.lag_seconds is None else f"{line.lag_seconds:.1f} s"

@@ -17,8 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from frazil.cli.exit_codes import EPILOG
 from frazil.cli.output import counted, print_json, print_table, stdout_kept_clean
 from frazil.cli.seam import Session, json_option, on_pipeline
-from frazil.config.model import PipelineConfig
-from frazil.daemon.results import Diagnosis, Examining, Finding
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.doctor.diagnosis import Diagnosis, ExaminationProgress
+from frazil.doctor.examination import Finding
 from frazil.errors import TableChanged, Transient
 
 
@@ -63,6 +64,7 @@ def _print(session: Session, found: Sequence[Diagnosis]) -> None:
                  _repair(finding))
                 for diagnosis, finding in told
             ],
+            folds=("table", "finding", "what", "repair"),
         )  # fmt: skip
     for diagnosis, finding in told:
         if not finding.fixed:
@@ -114,7 +116,7 @@ def _exit(found: Sequence[Diagnosis], fix: bool) -> None:
 
 
 @contextmanager
-def _bar(session: Session) -> Iterator[Callable[[Examining], None]]:
+def _bar(session: Session) -> Iterator[Callable[[ExaminationProgress], None]]:
     """A bar on a terminal; elsewhere nothing, since logs are there for that."""
     if not sys.stderr.isatty():
         yield lambda progress: None
@@ -127,7 +129,7 @@ def _bar(session: Session) -> Iterator[Callable[[Examining], None]]:
         task = shown.add_task("opening", total=None)
         before, session.write_line = session.write_line, lambda line: shown.console.print(line, markup=False)
 
-        def tell(progress: Examining) -> None:
+        def tell(progress: ExaminationProgress) -> None:
             what = f"{progress.table}: {progress.step}"
             shown.update(task, description=what, completed=progress.done, total=progress.total or None)
 

@@ -8,7 +8,7 @@ import click
 
 from frazil.cli.exit_codes import EPILOG
 from frazil.cli.seam import Session, on_pipeline
-from frazil.config.model import PipelineConfig
+from frazil.config.pipeline_config import PipelineConfig
 from frazil.errors import ConfigError
 
 

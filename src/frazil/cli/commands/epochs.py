@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from frazil.cli.exit_codes import EPILOG
-from frazil.cli.output import moment_text, print_json, print_table, stdout_kept_clean
+from frazil.cli.output import position_text, print_json, print_table, stdout_kept_clean, time_text
 from frazil.cli.seam import Session, json_option, on_pipeline
-from frazil.config.model import PipelineConfig
+from frazil.config.pipeline_config import PipelineConfig
 
 
 @click.command(epilog=EPILOG)
@@ -42,10 +42,10 @@ def _of_table(session: Session, config: PipelineConfig, table: str, as_json: boo
         click.echo(f"nothing published to {table} yet")
         return
     print_table(
-        ("resolved", "snapshot", "committed", "data files", "delete files", "rows", "deletes", "batch"),
+        ("resolved", "snapshot", "rows", "deletes", "committed", "data files", "delete files", "position", "batch"),
         [
-            (e.resolved, e.snapshot_id, moment_text(e.committed_at), e.data_files, e.delete_files, e.rows, e.deletes,
-             e.batch_id)
+            (position_text(e.resolved), e.snapshot_id, e.rows, e.deletes, time_text(e.committed_at), e.data_files,
+             e.delete_files, e.resolved, e.batch_id)
             for e in published
         ],
         numbers=("data files", "delete files", "rows", "deletes"),
@@ -59,10 +59,11 @@ def _consistent(session: Session, config: PipelineConfig, as_json: bool) -> None
         print_json(found)
         return
     print_table(
-        ("resolved", "table", "snapshot", "recorded"),
+        ("resolved", "table", "snapshot", "position", "recorded"),
         [
-            (epoch.resolved, table, snapshot, None if epoch.recorded_at is None else moment_text(epoch.recorded_at))
+            (position_text(epoch.resolved), table, snapshot, epoch.resolved,
+             None if epoch.recorded_at is None else time_text(epoch.recorded_at))
             for epoch in found
             for table, snapshot in epoch.snapshots.items()
         ],
-    )
+    )  # fmt: skip

@@ -9,9 +9,9 @@ import click
 from frazil.cli.exit_codes import EPILOG, error_of
 from frazil.cli.output import print_json, stdout_kept_clean
 from frazil.cli.seam import Session, json_option, on_pipeline
-from frazil.config.model import PipelineConfig
-from frazil.daemon.results import MaintenanceStep
+from frazil.config.pipeline_config import PipelineConfig
 from frazil.errors import FrazilError
+from frazil.model.results import MaintenanceStep
 
 
 @click.command(epilog=EPILOG)

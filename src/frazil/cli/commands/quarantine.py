@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import click
 
 from frazil.cli.exit_codes import EPILOG
-from frazil.cli.output import counted, print_json, print_table, stdout_kept_clean
+from frazil.cli.output import counted, position_text, print_json, print_table, stdout_kept_clean
 from frazil.cli.seam import Session, json_option, on_pipeline
-from frazil.config.model import PipelineConfig
-from frazil.daemon.results import QuarantinedChange
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.model.results import QuarantinedChange
 
 _SHOWN = 60
 
@@ -75,12 +75,14 @@ def replay(session: Session, config: PipelineConfig, *, table: str, as_json: boo
 
 def _print(changes: Sequence[QuarantinedChange]) -> None:
     print_table(
-        ("table", "key", "op", "position", "column", "waits", "place", "reason", "id"),
+        ("table", "key", "reason", "column", "waits", "op", "changed", "place", "position", "id"),
         [
-            (c.table, c.key, c.op, c.position, c.column, "yes" if c.captured else None, _place(c), c.reason, c.id)
+            (c.table, c.key, c.reason, c.column, "yes" if c.captured else None, c.op, position_text(c.position),
+             _place(c), c.position, c.id)
             for c in changes
         ],
-    )
+        folds=("key", "reason", "place"),
+    )  # fmt: skip
 
 
 def _place(change: QuarantinedChange) -> str | None:

@@ -7,10 +7,10 @@ import signal
 
 import click
 
+from frazil.app.pidfile import find
 from frazil.cli.exit_codes import EPILOG
 from frazil.cli.seam import Session, on_pipeline
-from frazil.config.model import PipelineConfig
-from frazil.daemon.presence import find
+from frazil.config.pipeline_config import PipelineConfig
 from frazil.errors import ConfigError
 
 
@@ -27,7 +27,7 @@ def reload(session: Session, config: PipelineConfig) -> None:
     Examples:
       frazil reload shop.yaml
     """
-    if not signal_daemon(config.pipeline):
+    if not signal_daemon(config):
         raise ConfigError(
             f"no daemon of the pipeline {config.pipeline} runs here",
             hint="Start it with `frazil run`. One on another machine or of another user: send it SIGHUP, or POST "
@@ -36,9 +36,9 @@ def reload(session: Session, config: PipelineConfig) -> None:
     click.echo(f"{config.pipeline} reads its configuration again; its log tells what became of it")
 
 
-def signal_daemon(pipeline: str) -> bool:
+def signal_daemon(config: PipelineConfig) -> bool:
     """Whether there is one on this machine; it reads its configuration and its tables again."""
-    found = find(pipeline)
+    found = find(config)
     if found is None:
         return False
     os.kill(found.pid, signal.SIGHUP)

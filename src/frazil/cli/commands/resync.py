@@ -6,10 +6,10 @@ import sys
 
 import click
 
+from frazil.cli.commands.reload import signal_daemon
 from frazil.cli.exit_codes import EPILOG
-from frazil.cli.reload import signal_daemon
 from frazil.cli.seam import Session, on_pipeline
-from frazil.config.model import PipelineConfig
+from frazil.config.pipeline_config import PipelineConfig
 
 
 @click.command(epilog=EPILOG)
@@ -31,5 +31,5 @@ def resync(session: Session, config: PipelineConfig, *, table: str, yes: bool) -
         click.confirm(f"Load {table} anew from its source?", abort=True)
     with session.open_pipeline(config) as pipeline:
         pipeline.request_resync(table)
-    began = signal_daemon(config.pipeline)
+    began = signal_daemon(config)
     click.echo(f"{table} will be loaded anew " + ("now" if began else "when the pipeline runs, or reloads"))

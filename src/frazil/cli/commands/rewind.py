@@ -8,7 +8,7 @@ import click
 
 from frazil.cli.exit_codes import EPILOG
 from frazil.cli.seam import Session, on_pipeline
-from frazil.config.model import PipelineConfig
+from frazil.config.pipeline_config import PipelineConfig
 
 
 @click.command(epilog=EPILOG)
@@ -19,7 +19,8 @@ def rewind(session: Session, config: PipelineConfig, *, table: str, yes: bool) -
     """Take what TABLE (a target, namespace.table) holds now as the truth, and publish again from there.
 
     For a table that was rolled back to an earlier snapshot: a run refuses it (exit code 5), since publishing on
-    top would leave a gap. The source must still hold the changes since then.
+    top would leave a gap. The source must still hold the changes since then. The pipeline is taken over for it: a
+    daemon that runs meanwhile ends with 6, and is to be started again.
 
     \b
     Examples:

@@ -8,16 +8,14 @@ position deletes  a Parquet file, of one data file or of many --> positions by d
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 
 from pyroaring import BitMap64
 
-from frazil.model.files import Blob, Kind
-from frazil.model.live import LiveDelete, LiveFile
-from frazil.workers.lookup.plan import union
-from frazil.workers.lookup.positions import read_positions
-from frazil.workers.lookup.vectors import read_vector
+from frazil.data.deletes.positions import read_positions
+from frazil.data.deletes.vectors import read_vector
+from frazil.model.files import Blob, FileKind, LiveDelete, LiveFile
 
 KEPT_BYTES_MAX = 64 << 20
 _Rows = Mapping[str, BitMap64]
@@ -34,7 +32,7 @@ class DeletedRows:
 
     def of(self, file: LiveFile, storage: Mapping[str, str]) -> BitMap64:
         """Without what equality deletes delete. Raises DamagedVector, UnreadableFile, and what reading raises."""
-        deletes = (delete for delete in file.deletes if delete.kind is Kind.POSITION_DELETE)
+        deletes = (delete for delete in file.deletes if delete.kind is FileKind.POSITION_DELETE)
         return union(self._rows(file.path, delete, storage) for delete in deletes)
 
     def remember(self, path: str, blob: Blob, bitmap: BitMap64) -> None:
@@ -67,3 +65,11 @@ class DeletedRows:
             self._bytes += size
             while len(self._kept) > 1 and self._bytes > self._kept_bytes:
                 self._bytes -= self._kept.popitem(last=False)[1][1]
+
+
+def union(bitmaps: Iterable[BitMap64]) -> BitMap64:
+    """Of none it is empty."""
+    whole = BitMap64()
+    for bitmap in bitmaps:
+        whole |= bitmap
+    return whole

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from frazil.model.columns import LONG, STRING, Field
+from frazil.data.deletes.vectors import to_bitmap, to_positions
+from frazil.data.parquet_writer import ClosedFile, RollingWriter
+from frazil.data.read.parquet import BATCH_ROWS, bound_name, open_parquet, unreadable
 from frazil.model.files import ColumnMetrics
+from frazil.model.schema import LONG, STRING, Field
 from frazil.model.write import ParquetSettings
-from frazil.workers.lookup.reading import BATCH_ROWS, bound_name, open_parquet, unreadable
-from frazil.workers.lookup.vectors import to_bitmap, to_positions
-from frazil.workers.parquet import ClosedFile, RollingWriter
 
 FILE_PATH = Field(2147483546, "file_path", STRING, required=True)
 POS = Field(2147483545, "pos", LONG, required=True)

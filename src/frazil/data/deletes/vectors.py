@@ -23,7 +23,7 @@ from pyroaring import BitMap64
 
 from frazil.errors import BadInput
 from frazil.model.files import Blob
-from frazil.workers.storage import input_error, open_input, open_output
+from frazil.storage.files.open_file import input_error, open_input, open_output
 
 BLOB_TYPE = "deletion-vector-v1"
 ROW_POSITION_ID = 2147483645

@@ -26,10 +26,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from frazil.data.keys import hash as key_hash
+from frazil.data.keys.hash import Hashes
 from frazil.errors import BadInput, ConfigError
-from frazil.model.columns import Decimal, Field, Primitive, Type
-from frazil.workers.lookup import key_hash
-from frazil.workers.lookup.key_hash import Hashes
+from frazil.model.schema import Decimal, Field, Primitive, Type
 
 _SIGN = np.uint64(1 << 63)
 _DECIMAL_BYTES = 16

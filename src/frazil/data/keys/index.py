@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from frazil.data.keys.codec import Keys
 from frazil.errors import Transient
-from frazil.workers.lookup.keys import Keys
 
 VERSION = 1
 _HEADER, _HEADER_SUM = b"frazil.index", b"frazil.index.sum"

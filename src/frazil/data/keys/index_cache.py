@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
-from frazil.workers.lookup.index import VERSION, DamagedIndex, KeyIndex
+from frazil.data.keys.index import VERSION, DamagedIndex, KeyIndex
 
 OPEN_MAX = 256
 ENTRY, _UNFINISHED = ".index", ".building"
@@ -45,8 +45,9 @@ class FileIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheStats:
-    """`entries` and `bytes` are on disk now; the others count since the process began. `unsaved` indexes were built
-    and could not be kept: the disk was full or not writable, or the index alone was beyond the bound."""
+    """`entries` and `bytes` are on disk now, whoever wrote them. The others count since this process began: how often a
+    file's keys were there already (`hits`) or had to be read from the data file (`misses`). `unsaved` indexes were
+    built and could not be kept: the disk was full or not writable, or the index alone was beyond the bound."""
 
     entries: int
     bytes: int
@@ -54,6 +55,11 @@ class CacheStats:
     misses: int
     evictions: int
     unsaved: int
+
+    @property
+    def hit_rate(self) -> float | None:
+        asked = self.hits + self.misses
+        return self.hits / asked if asked else None
 
 
 class IndexCache:
@@ -93,12 +99,6 @@ class IndexCache:
                 return built
             self._make_room(built.nbytes)
             return self._mapped(name, key, owner, is_hit=False) or built
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Hits and misses of this process."""
-        with self._lock:
-            return self._hits, self._misses
 
     def stats(self) -> CacheStats:
         entries = self._entries()

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from frazil.model.columns import DOUBLE, FLOAT, Field
-from frazil.workers.lookup.keys import join_parts, key_part
+from frazil.data.keys.codec import join_parts, key_part
+from frazil.model.schema import DOUBLE, FLOAT, Field
 
 _NO_DELIMITER = pa.scalar(b"", pa.large_binary())
 _PLACE_BYTES = 4

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from frazil.model.arrow import value_type
-from frazil.model.columns import Field, ListOf, MapOf, StructOf, Type
+from frazil.model.schema import Field, ListOf, MapOf, StructOf, Type
 
 _FIELD_ID = b"PARQUET:field_id"
 _NOTHING: Mapping[int, pa.Scalar] = {}

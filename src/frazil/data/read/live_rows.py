@@ -21,15 +21,15 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
+from frazil.data.cast import cast
+from frazil.data.deletes.vectors import to_positions
+from frazil.data.partition_values import json_scalar
+from frazil.data.read.align import aligned
+from frazil.data.read.parquet import bound_name, damaged, has_ids, open_parquet, unreadable
 from frazil.model.arrow import value_type
-from frazil.model.columns import Field, ListOf, MapOf, StructOf, Type
 from frazil.model.compaction import LAST_UPDATED, ROW_ID, RewrittenTable
-from frazil.model.live import LiveFile
-from frazil.workers.casting import cast
-from frazil.workers.lookup.aligning import aligned
-from frazil.workers.lookup.reading import bound_name, damaged, has_ids, open_parquet, unreadable
-from frazil.workers.lookup.vectors import to_positions
-from frazil.workers.partition_values import json_scalar
+from frazil.model.files import LiveFile
+from frazil.model.schema import Field, ListOf, MapOf, StructOf, Type
 
 READ_ROWS = 1 << 16
 LINEAGE = (ROW_ID, LAST_UPDATED)

@@ -23,13 +23,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from frazil.data.keys.codec import KeyCodec, Keys
+from frazil.data.keys.index import KeyIndex
+from frazil.data.read.align import aligned, field_id
 from frazil.errors import BadInput, TableChanged
 from frazil.model.arrow import value_type
-from frazil.model.columns import Field
-from frazil.workers.lookup.aligning import aligned, field_id
-from frazil.workers.lookup.index import KeyIndex
-from frazil.workers.lookup.keys import KeyCodec, Keys
-from frazil.workers.storage import input_error, open_input
+from frazil.model.schema import Field
+from frazil.storage.files.open_file import input_error, open_input
 
 BATCH_ROWS = 1 << 19
 

@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from frazil.errors import ConfigError
-from frazil.lake.catalog_settings import CatalogSettings, CatalogType, scheme_of
-from frazil.lake.catalogs import Catalog
-from frazil.lake.rest import COMMIT_TRANSACTION, CREATE_VIEW, RENAME_TABLE, endpoints
-from frazil.model.names import TableName
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.catalogs.rest import COMMIT_TRANSACTION, CREATE_VIEW, RENAME_TABLE, endpoints
+from frazil.iceberg.catalogs.settings import CatalogSettings, CatalogType, scheme_of
+from frazil.model.ids import TableName
 from frazil.model.write import DeleteMode, TableOptions
 
 WITHOUT_V3 = 2

@@ -11,9 +11,7 @@ The catalog's name is also the name inside a database, so that every reader find
 
 from __future__ import annotations
 
-import atexit
 import json
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,27 +21,23 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from frazil.errors import CatalogRefused, FrazilError
-from frazil.lake.catalog_settings import CatalogSettings as CatalogSettings
-from frazil.lake.catalog_settings import CatalogType as CatalogType
-from frazil.lake.catalog_settings import iceberg_properties as iceberg_properties
-from frazil.lake.catalog_settings import is_remote, local_path
-from frazil.lake.catalog_settings import without_credentials as without_credentials
-from frazil.lake.failures import JAVA_ERRORS, as_error, failure_of
-from frazil.lake.jars import jars_of
-from frazil.lake.tls import install
-from frazil.model.names import TableName
+from frazil.iceberg.catalogs.settings import CatalogSettings as CatalogSettings
+from frazil.iceberg.catalogs.settings import CatalogType as CatalogType
+from frazil.iceberg.catalogs.settings import iceberg_properties as iceberg_properties
+from frazil.iceberg.catalogs.settings import is_remote, local_path
+from frazil.iceberg.catalogs.settings import without_credentials as without_credentials
+from frazil.iceberg.jvm.drivers import load_driver
+from frazil.iceberg.jvm.errors import JAVA_ERRORS, as_error, failure_of
+from frazil.iceberg.jvm.jars import jars_of
+from frazil.iceberg.jvm.tls import install
+from frazil.model.ids import TableName
+from frazil.paths import scratch
 
 # Hadoop's usual local file system starts two `chmod` processes for each file, one of them for a file of checksums: a
 # third of a local commit. Spark shares file systems by their scheme, so that of a catalog is kept apart.
 _PLAIN_FILES = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 _SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _HADOOP = "hadoop."
-_DRIVERS = {
-    "jdbc:sqlite:": "org.sqlite.JDBC",
-    "jdbc:postgresql:": "org.postgresql.Driver",
-    "jdbc:mysql:": "com.mysql.cj.jdbc.Driver",
-    "jdbc:mariadb:": "org.mariadb.jdbc.Driver",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +84,9 @@ def settle(settings: CatalogSettings) -> CatalogSettings:
     """
     match settings.type:
         case CatalogType.MEMORY:
-            return replace(settings, type=CatalogType.BUILTIN, warehouse=_temporary_warehouse(settings.name), uri=None)
+            return replace(
+                settings, type=CatalogType.BUILTIN, warehouse=str(scratch(f"catalog-{settings.name}")), uri=None
+            )
         case CatalogType.BUILTIN:
             _ensure_writable(settings.database.parent, settings)
             if not is_remote(settings.warehouse):
@@ -148,7 +144,7 @@ def _java_map(spark: SparkSession, entries: Mapping[str, str]) -> Any:
 
 
 def _java_catalog(spark: SparkSession, settings: CatalogSettings, properties: Mapping[str, str]) -> Any:
-    _load_driver(spark, properties.get("uri", ""))
+    load_driver(spark, properties.get("uri", ""))
     return spark._jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
         settings.name, _java_map(spark, properties), _hadoop_conf(spark, settings, properties)
     )
@@ -165,23 +161,7 @@ def _hadoop_conf(spark: SparkSession, settings: CatalogSettings, properties: Map
     return conf
 
 
-def _load_driver(spark: SparkSession, uri: str) -> None:
-    """Java looks for database drivers once, maybe before ours was on the class path."""
-    for prefix, driver in _DRIVERS.items():
-        if uri.startswith(prefix):
-            loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
-            spark._jvm.java.lang.Class.forName(driver, True, loader)
-
-
 _open: dict[tuple[str, str, str], Catalog] = {}
-_temporary: dict[str, str] = {}
-
-
-def _temporary_warehouse(name: str) -> str:
-    if name not in _temporary:
-        _temporary[name] = tempfile.mkdtemp(prefix=f"frazil-{name}-")
-        atexit.register(shutil.rmtree, _temporary[name], ignore_errors=True)
-    return _temporary[name]
 
 
 def _ensure_writable(directory: Path, settings: CatalogSettings) -> None:

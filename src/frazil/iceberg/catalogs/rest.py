@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from frazil.lake.catalogs import Catalog, catalog_error, iceberg_properties
-from frazil.lake.failures import JAVA_ERRORS
-from frazil.lake.handles import Handles, handles_of, made_once
+from frazil.iceberg.catalogs.open_catalog import Catalog, catalog_error, iceberg_properties
+from frazil.iceberg.jvm.errors import JAVA_ERRORS
+from frazil.iceberg.jvm.method_handles import Handles, handles_of, made_once
 
 COMMIT_TRANSACTION = "POST /v1/{prefix}/transactions/commit"
 RENAME_TABLE = "POST /v1/{prefix}/tables/rename"
@@ -49,7 +49,7 @@ class StagedCommit:
 
 
 def send(catalog: Catalog, staged: StagedCommit) -> None:
-    """Commits, exactly once. Raises what Java raises: whether anything landed is for `failures` to say."""
+    """Commits, exactly once. Raises what Java raises: whether anything landed is for `jvm.errors` to say."""
     private = _table_fields(catalog, staged.operations) if catalog.settings.type.speaks_rest else None
     if private is None:
         staged.operations.commit(staged.start, staged.metadata)

@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from frazil.config.catalogs import CatalogType as CatalogType
 from frazil.errors import ConfigError
-from frazil.model.catalog import CatalogType as CatalogType
 
 DEFAULT_NAME = "frazil"
 DELEGATION_HEADER = "header.X-Iceberg-Access-Delegation"

@@ -3,8 +3,8 @@
     namespaces, and those inside them --> names of tables --each loaded once--> uuid
     asked again: names are listed anew, and only those that are new are loaded
 
-    holder(uuid)        before all files of a table go that is not to be found: every table must have been asked
-    twin(table, uuid)   before some files of a table go: one that was registered from its metadata may need them
+    holder                  before all files of a table go that is not to be found: every table must have been asked
+    other_table_with_uuid   before some files of a table go: one that was registered from its metadata may need them
 
 A table that was renamed, or registered from its last metadata file, keeps its uuid and its files. One whose metadata
 file is missing cannot be read by anybody, and has none.
@@ -17,17 +17,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from frazil.errors import FrazilError, Transient
-from frazil.lake.capabilities import by_type
-from frazil.lake.catalogs import Catalog, catalog_error, iceberg_properties
-from frazil.lake.failures import JAVA_ERRORS, NO_FILE, NO_SUCH_NAMESPACE, NO_SUCH_TABLE, failure_of
-from frazil.model.names import TableName
+from frazil.iceberg.catalogs.capabilities import by_type
+from frazil.iceberg.catalogs.open_catalog import Catalog, catalog_error, iceberg_properties
+from frazil.iceberg.jvm.errors import JAVA_ERRORS, NO_FILE, NO_SUCH_NAMESPACE, NO_SUCH_TABLE, failure_of
+from frazil.model.ids import TableName
 
 _log = logging.getLogger("frazil.maintenance")
 
 
-class TableCensus:
+class CatalogTableScan:
     """Of one catalog, for one round of whoever asks: a table is not loaded twice, so its uuid is taken for that of its
-    name from then on. Implements `frazil.maintenance.deletion_queue.Census`."""
+    name from then on. Implements `frazil.maintenance.queue.TableScan`."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -48,7 +48,7 @@ class TableCensus:
             raise unknown
         return holder
 
-    def twin(self, table: TableName, table_uuid: str) -> str | None:
+    def other_table_with_uuid(self, table: TableName, table_uuid: str) -> str | None:
         """Another name under which the catalog has the table; None if there is none among those that can be read: who
         must not see all of a catalog keeps its own tables clean all the same. Raises CatalogUnavailable."""
         try:

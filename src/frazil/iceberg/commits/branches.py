@@ -12,8 +12,8 @@ had, so that what the source no longer has is gone, whoever wrote it; snapshots 
 Main may move meanwhile: whatever was done to it is then history, like s4. s8 is empty: it carries the fence of whoever
 adopted, and the ledger as main has it.
 
-Each of these commits goes by `publish`: once, on what was read, or not at all. Which of them may be sent is for the
-coordinator to say (`coordinator.resync`).
+Each of these commits goes by `transaction`: once, on what was read, or not at all. Which of them may be sent is for the
+coordinator to say (`commit.resync_machine`).
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from frazil.errors import TableChanged
-from frazil.lake.commits import IcebergLake, base_of, publication_of
-from frazil.lake.heads import Base
-from frazil.lake.publish import Publication
-from frazil.lake.tables import LoadedTable
+from frazil.iceberg.commits.committer import IcebergCommitter, base_of, publication_of
+from frazil.iceberg.commits.transaction import TableTransaction
+from frazil.iceberg.tables.head import Base
+from frazil.iceberg.tables.tables import LoadedTable
 from frazil.model.commit import ClearPlan, CommitAnswer, CommitPlan
+from frazil.model.files import LiveFiles
+from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import BRANCH_FACT, BranchedHead, TableHead
-from frazil.model.live import LiveFiles
-from frazil.model.names import JobId, TableName
 
 
-class BranchLake:
-    """Implements `frazil.model.ports.TransactionalLake` on the branch on which a pipeline loads tables anew. Safe to be
-    used from several threads."""
+class BranchCommitter:
+    """Implements `frazil.model.ports.TransactionalCommitter` on the branch on which a pipeline loads tables anew. Safe
+    to be used from several threads."""
 
-    def __init__(self, lake: IcebergLake, job: JobId) -> None:
-        self._lake = lake
+    def __init__(self, committer: IcebergCommitter, job: JobId) -> None:
+        self._committer = committer
         self._job = job
         self.branch = job.resync_branch
 
     def heads(self, table: TableName) -> BranchedHead:
         """Main and the branch at one moment. Raises CatalogUnavailable, CatalogRefused, or TableChanged if the table is
         gone."""
-        main, branch = self._lake.heads(table, self.branch)
+        main, branch = self._committer.heads(table, self.branch)
         if branch is not None:
             properties = {key: value for key, value in branch.properties.items() if key != self._job.ledger_property}
             branch = replace(branch, properties=properties)
@@ -69,24 +69,24 @@ class BranchLake:
 
     def commit(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
         """Lands on exactly this head of the branch or not at all; never retries by itself."""
-        return self._lake.land(*self._landing(table, head, plan))
+        return self._committer.land(*self._landing(table, head, plan))
 
     def commit_many(self, commits: Sequence[tuple[TableName, TableHead, CommitPlan]]) -> tuple[CommitAnswer, ...]:
         """As `commit`, for several tables in one request. Only for a catalog that declares it."""
-        return self._lake.land_many([self._landing(*commit) for commit in commits])
+        return self._committer.land_many([self._landing(*commit) for commit in commits])
 
     def live(self, table: TableName, head: TableHead, bounds_of: Sequence[int] = ()) -> LiveFiles:
         """The data files and deletes of exactly this head. Raises CatalogUnavailable or CatalogRefused."""
-        return self._lake.live(table, head, bounds_of)
+        return self._committer.live(table, head, bounds_of)
 
     def loaded(self, table: TableName, head: TableHead) -> LoadedTable:
         """The table's schema, specs and version at exactly this head; nothing is read. Raises ConfigError."""
-        return self._lake.loaded(table, head)
+        return self._committer.loaded(table, head)
 
     def begin(self, table: TableName, head: TableHead, plan: ClearPlan) -> CommitAnswer:
         """Makes the branch, or clears it once more if it is there. `head` is main's: the commit lands if neither main
         nor the branch has moved since, or not at all; never retries by itself."""
-        return self._lake.clear(table, head, self.branch, plan)
+        return self._committer.clear(table, head, self.branch, plan)
 
     def adopt(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
         """Main becomes this head of the branch, with the plan's ledger on top, and the branch is removed. Lands if
@@ -94,18 +94,18 @@ class BranchLake:
         if plan.files or plan.forget:
             raise ValueError(f"{table}: what main adopts was published on the branch before")
         publication = replace(publication_of(plan), adopted=True)
-        return self._lake.land(base_of(table, head, self.branch), head, plan, publication)
+        return self._committer.land(base_of(table, head, self.branch), head, plan, publication)
 
     def abandon(self, table: TableName, head: TableHead) -> CommitAnswer:
         """Removes the branch, and nothing else. Lands if neither main nor the branch has moved since its head was read,
         or not at all; never retries by itself."""
-        return self._lake.remove_branch(table, head, self.branch)
+        return self._committer.remove_branch(table, head, self.branch)
 
     def _landing(
         self, table: TableName, head: TableHead, plan: CommitPlan
-    ) -> tuple[Base, TableHead, CommitPlan, Publication]:
+    ) -> tuple[Base, TableHead, CommitPlan, TableTransaction]:
         plain = publication_of(plan)
-        publication = Publication(
+        publication = TableTransaction(
             data_files=plain.data_files,
             delete_files=plain.delete_files,
             removed_deletes=plain.removed_deletes,

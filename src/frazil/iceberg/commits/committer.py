@@ -2,7 +2,7 @@
 
 head(table) ------------------> TableHead with its base
 live(table, head) ------------> LiveFiles of exactly this head
-commit(table, head, plan) ----> Publication --publish, once--> Accepted | Conflicted | Unknown | Refused
+commit(table, head, plan) ----> TableTransaction --publish, once--> Accepted | Conflicted | Unknown | Refused
 
 plan                         snapshot      property frazil.<job>.ledger    tag frazil_<job>
 files without deletes        AppendFiles   the entry                       on the snapshot
@@ -20,22 +20,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from frazil.lake.catalogs import Catalog
-from frazil.lake.fields import converted_table, rewritten_table
-from frazil.lake.heads import MAIN, Base, head_of, parse_head, read_head, read_metadata
-from frazil.lake.live import LiveReader
-from frazil.lake.publish import Publication, publish, publish_many, remove_branch
-from frazil.lake.tables import LoadedTable, parse_table
-from frazil.model.commit import ClearPlan, CommitAnswer, CommitPlan, RepairPlan
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.commits.transaction import TableTransaction, publish, publish_many, remove_branch
+from frazil.iceberg.tables.fields import converted_table, rewritten_table
+from frazil.iceberg.tables.file_index import LiveReader
+from frazil.iceberg.tables.head import MAIN, Base, head_of, parse_head, read_head, read_metadata
+from frazil.iceberg.tables.tables import LoadedTable, parse_table
+from frazil.model.commit import ClearPlan, CommitAnswer, CommitPlan, ReplaceFiles
 from frazil.model.compaction import RewrittenTable
 from frazil.model.conversion import ConvertedTable
-from frazil.model.files import Kind
+from frazil.model.files import FileKind, LiveDelete, LiveFile, LiveFiles
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.live import LiveDelete, LiveFile, LiveFiles
-from frazil.model.names import TableName
 
 
-class IcebergLake:
+class IcebergCommitter:
     """Implements `frazil.model.ports.Lake` on one catalog. Safe to be used from several threads."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -58,7 +57,7 @@ class IcebergLake:
         """Lands on exactly this head or not at all; never retries by itself."""
         return self.land(base_of(table, head, MAIN), head, plan, publication_of(plan))
 
-    def land(self, base: Base, head: TableHead, plan: CommitPlan, publication: Publication) -> CommitAnswer:
+    def land(self, base: Base, head: TableHead, plan: CommitPlan, publication: TableTransaction) -> CommitAnswer:
         """As `commit`, for a plan whose publication is special; what is known of the head's files is kept up."""
 
         def on_landed(snapshot_id: int, sequence_number: int) -> None:
@@ -73,7 +72,9 @@ class IcebergLake:
             [(base_of(table, head, MAIN), head, plan, publication_of(plan)) for table, head, plan in commits]
         )
 
-    def land_many(self, commits: Sequence[tuple[Base, TableHead, CommitPlan, Publication]]) -> tuple[CommitAnswer, ...]:
+    def land_many(
+        self, commits: Sequence[tuple[Base, TableHead, CommitPlan, TableTransaction]]
+    ) -> tuple[CommitAnswer, ...]:
         """As `land`, for several tables in one request."""
         publications = [(base, publication) for base, _, _, publication in commits]
 
@@ -83,7 +84,7 @@ class IcebergLake:
 
         return publish_many(self._catalog, publications, on_landed)
 
-    def repair(self, table: TableName, head: TableHead, plan: RepairPlan) -> CommitAnswer:
+    def repair(self, table: TableName, head: TableHead, plan: ReplaceFiles) -> CommitAnswer:
         """As `commit`, for a snapshot that is no epoch."""
         kept = _dropped_too_soon(plan, self.live(table, head)) if plan.removed_data else ()
         return publish(self._catalog, base_of(table, head, MAIN), repair_of(plan, kept))
@@ -92,7 +93,7 @@ class IcebergLake:
         """Deletes every row on the branch, which begins at main if it is not there yet. Lands if neither of the two has
         moved since the head of main was read, or not at all; never retries by itself."""
         base = replace(base_of(table, head, MAIN), branch=branch)
-        return publish(self._catalog, base, Publication(clears=True, summary=plan.summary, unmoved=(MAIN,)))
+        return publish(self._catalog, base, TableTransaction(clears=True, summary=plan.summary, unmoved=(MAIN,)))
 
     def remove_branch(self, table: TableName, head: TableHead, branch: str) -> CommitAnswer:
         """Lands if neither the branch nor main has moved since the branch's head was read, or not at all; never retries
@@ -133,7 +134,7 @@ def base_of(table: TableName, head: TableHead, branch: str | None = None) -> Bas
     return head.base
 
 
-def _dropped_too_soon(plan: RepairPlan, live: LiveFiles) -> list[LiveDelete]:
+def _dropped_too_soon(plan: ReplaceFiles, live: LiveFiles) -> list[LiveDelete]:
     """Equality deletes that iceberg-java takes for done once the rewritten files are gone: it compares them with the
     files that stay, and not with those that come, which may be as old as the ones they stand for (H15)."""
     gone = {file.path for file in plan.removed_data}
@@ -141,7 +142,7 @@ def _dropped_too_soon(plan: RepairPlan, live: LiveFiles) -> list[LiveDelete]:
     return [
         one
         for one in live.deletes
-        if one.kind is Kind.EQUALITY_DELETE
+        if one.kind is FileKind.EQUALITY_DELETE
         and one not in plan.removed_deletes
         and plan.keeps_sequence is not None
         and plan.keeps_sequence < one.sequence_number
@@ -149,10 +150,10 @@ def _dropped_too_soon(plan: RepairPlan, live: LiveFiles) -> list[LiveDelete]:
     ]
 
 
-def repair_of(plan: RepairPlan, kept: Sequence[LiveDelete] = ()) -> Publication:
+def repair_of(plan: ReplaceFiles, kept: Sequence[LiveDelete] = ()) -> TableTransaction:
     """What a repair means for the table. `kept` deletes must be there afterwards as they are now. Pure."""
-    return Publication(
-        data_files=[file.manifest_json() for file in plan.files if file.kind is Kind.DATA],
+    return TableTransaction(
+        data_files=[file.manifest_json() for file in plan.files if file.kind is FileKind.DATA],
         delete_files=[file.manifest_json() for file in plan.files if file.kind.deletes],
         removed_deletes=[delete.entry for delete in plan.removed_deletes],
         removed_data=[_entry_of(file) for file in plan.removed_data],
@@ -169,7 +170,7 @@ def _entry_of(file: LiveFile) -> dict[str, Any]:
     """As much of a manifest entry as it takes to find it."""
     return {
         "spec-id": file.spec_id,
-        "content": Kind.DATA.value,
+        "content": FileKind.DATA.value,
         "file-path": file.path,
         "file-format": file.format,
         "partition": list(file.partition),
@@ -178,14 +179,14 @@ def _entry_of(file: LiveFile) -> dict[str, Any]:
     }
 
 
-def publication_of(plan: CommitPlan) -> Publication:
+def publication_of(plan: CommitPlan) -> TableTransaction:
     """What a plan means for the table. Pure."""
     job, entry = plan.entry.job, plan.entry
     data_files = [file.manifest_json() for file in plan.data_files]
     delete_files = [file.manifest_json() for file in plan.delete_files]
     removed_deletes = [delete.entry for delete in plan.removed_deletes]
     if plan.forget:
-        return Publication(
+        return TableTransaction(
             data_files=data_files,
             delete_files=delete_files,
             removed_deletes=removed_deletes,
@@ -194,7 +195,7 @@ def publication_of(plan: CommitPlan) -> Publication:
             removed_properties=(job.ledger_property,),
             removed_tag=job.tag,
         )
-    return Publication(
+    return TableTransaction(
         data_files=data_files,
         delete_files=delete_files,
         removed_deletes=removed_deletes,

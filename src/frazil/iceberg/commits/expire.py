@@ -15,17 +15,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from frazil.lake.catalogs import Catalog
-from frazil.lake.heads import MAIN, Base, head_of, parse_facts, read_metadata
-from frazil.lake.publish import publish_staged
-from frazil.lake.reachable import Reach
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.commits.snapshots import Expiry, Reference, TableSnapshots
+from frazil.iceberg.commits.transaction import publish_staged
+from frazil.iceberg.tables.head import MAIN, Base, head_of, parse_facts, read_metadata
+from frazil.iceberg.tables.reachability import Reach
 from frazil.model.commit import CommitAnswer
-from frazil.model.names import TableName
-from frazil.model.snapshots import Expiry, Reference, TableSnapshots
+from frazil.model.ids import TableName
 
 
-class SnapshotLake:
-    """Snapshots of the tables of one catalog. Implements `frazil.maintenance.expire.ExpiringLake`."""
+class SnapshotCommitter:
+    """Snapshots of the tables of one catalog. Implements `frazil.maintenance.expire.planner.ExpiringCommitter`."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

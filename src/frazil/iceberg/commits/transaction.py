@@ -2,6 +2,8 @@
 
     Base (Table, TableMetadata as read)
       --> newTransaction --its start is another metadata?--> Conflicted, nothing sent
+                         --it was changed in our future?---> Early, nothing sent
+                         --it is encrypted?----------------> Refused, nothing sent
       --> stage the snapshot: AppendFiles, RowDelta if deletes are added or removed, RewriteFiles if files take each
           other's place and no row changes, OverwriteFiles of a partition, on main or on the base's branch; DeleteFiles
           of all there is, to begin a load on a branch
@@ -17,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from frazil.lake.catalogs import Catalog, CatalogType, iceberg_properties
-from frazil.lake.failures import JAVA_ERRORS, commit_answer, failure_of
-from frazil.lake.handles import made_once
-from frazil.lake.handover import (
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogType, iceberg_properties
+from frazil.iceberg.catalogs.rest import StagedCommit, can_assert, send, send_many
+from frazil.iceberg.jvm.bridge import (
     ADD_DELETES,
     ADD_ROWS,
     APPEND_FILE,
@@ -40,28 +42,31 @@ from frazil.lake.handover import (
     java_list,
     set_summary,
 )
-from frazil.lake.heads import MAIN, Base, head_of
-from frazil.lake.rest import StagedCommit, can_assert, send, send_many
-from frazil.lake.table_storage import is_local
-from frazil.model.commit import Accepted, CommitAnswer, Conflicted, Refused
+from frazil.iceberg.jvm.errors import JAVA_ERRORS, commit_answer, failure_of
+from frazil.iceberg.jvm.method_handles import made_once
+from frazil.iceberg.tables.encryption import WAY_OUT, encrypted_by
+from frazil.iceberg.tables.head import MAIN, Base, head_of
+from frazil.iceberg.tables.storage import is_local
+from frazil.model.commit import Accepted, CommitAnswer, Conflicted, Early, Refused
 
 _NO_PROPERTIES: Mapping[str, str] = {}
 _OTHER_ICEBERG = "let Frazil start the Spark session itself, or start it with the Iceberg jar that Frazil brings"
+_ALLOWED_MILLIS = 60_000
 _UNACCEPTABLE = ("java.lang.IllegalArgumentException", "java.lang.UnsupportedOperationException")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
+class TableTransaction:
     """One snapshot and what travels with it.
 
     `properties` gets the snapshot's id and sequence number, which are known only once it is staged. Files are in the
     form of iceberg-java's ContentFileParser. `must_exist` are data files that the deletes point into. `replaced` is a
-    column and a value: the files of that partition make room for these data files. `clears` if the snapshot deletes
-    every row. `rewrites` if files are exchanged for others with the same rows: data files then take the place of
-    `removed_data` and get the sequence number `data_sequence`, where it is said; `kept_deletes`, each with its number,
-    would be dropped with them and must not be. Deletes get `delete_sequence`, where it is said. `adopted` if main
-    becomes the branch's new snapshot and the branch is removed. `unmoved` are branches that must still be where the
-    base has them, though the commit does not touch them.
+    column and a value: the files of that partition make room for these data files; with `replaces_all` all files do.
+    `clears` if the snapshot deletes every row. `rewrites` if files are exchanged for others with the same rows:
+    data files then take the place of `removed_data` and get the sequence number `data_sequence`, where it is said;
+    `kept_deletes`, each with its number, would be dropped with them and must not be. Deletes get `delete_sequence`,
+    where it is said. `adopted` if main becomes the branch's new snapshot and the branch is removed. `unmoved` are
+    branches that must still be where the base has them, though the commit does not touch them.
     """
 
     data_files: Sequence[Mapping[str, Any]] = ()
@@ -78,6 +83,7 @@ class Publication:
     tag: str | None = None
     removed_tag: str | None = None
     replaced: tuple[str, str] | None = None
+    replaces_all: bool = False
     clears: bool = False
     rewrites: bool = False
     adopted: bool = False
@@ -91,7 +97,7 @@ class Publication:
 def publish(
     catalog: Catalog,
     base: Base,
-    publication: Publication,
+    publication: TableTransaction,
     on_landed: Callable[[int, int], None] | None = None,
 ) -> CommitAnswer:
     """Lands on exactly this base or not at all; never retries. `on_landed` is told the id and sequence number of an
@@ -119,7 +125,7 @@ def publish_staged(
     catalog: Catalog, base: Base, stage: Callable[[Any], tuple[int, int]], unmoved: Sequence[str] = ()
 ) -> CommitAnswer:
     """Whatever `stage` does to the transaction, on exactly this base or not at all; never retries. It returns the id
-    and sequence number that an accepted commit answers with. `unmoved` as for a Publication, tags too."""
+    and sequence number that an accepted commit answers with. `unmoved` as for a TableTransaction, tags too."""
     return _sent(catalog, _staged(catalog, base, stage, unmoved))
 
 
@@ -138,7 +144,7 @@ def _sent(catalog: Catalog, staged: StagedCommit | CommitAnswer) -> CommitAnswer
 
 def publish_many(
     catalog: Catalog,
-    publications: Sequence[tuple[Base, Publication]],
+    publications: Sequence[tuple[Base, TableTransaction]],
     on_landed: Callable[[int, int, int], None] | None = None,
 ) -> tuple[CommitAnswer, ...]:
     """Several tables in one request, each on exactly its base; never retries. One answer for each, in order.
@@ -170,11 +176,15 @@ def _staged(
     catalog: Catalog, base: Base, stage: Callable[[Any], tuple[int, int]], unmoved: Sequence[str]
 ) -> StagedCommit | CommitAnswer:
     """Everything but the commit itself, or the answer if it cannot be made. Nothing is sent."""
+    if (mark := encrypted_by(base.document)) is not None:
+        return Refused(f"the table is encrypted ({mark}), and nothing is written to it", WAY_OUT)
     try:
         transaction = base.table.newTransaction()
         start = transaction.startMetadata()
         if not start.equals(base.metadata) or _was_recreated(catalog, base):
             return Conflicted("the table has changed since its head was read")
+        if (answer := too_early(catalog, base)) is not None:
+            return answer
         snapshot_id, sequence_number = stage(transaction)
         operations, metadata = transaction.underlyingOps(), transaction.currentMetadata()
     except JAVA_ERRORS as error:
@@ -183,6 +193,21 @@ def _staged(
         return Refused(str(failure)) if failure.is_a(*_UNACCEPTABLE) else commit_answer(failure)
     held = {branch: head_of(base.document, branch) for branch in unmoved}
     return StagedCommit(base.identifier, operations, start, metadata, snapshot_id, sequence_number, held)
+
+
+def too_early(catalog: Catalog, base: Base) -> Early | None:
+    """Iceberg refuses a commit that lies more than a minute before the last one. It goes by the JVM's clock, and so is
+    this decided. Raises what Java raises."""
+    system = made_once(catalog, "clock", lambda _: catalog.spark._jvm.java.lang.System)
+    now: int = system.currentTimeMillis()
+    logged = [entry["timestamp-ms"] for entry in base.document.get("snapshot-log", ())]
+    last = max([base.document["last-updated-ms"], *logged[-1:]])
+    if last - now <= _ALLOWED_MILLIS:
+        return None
+    ahead, seconds = timedelta(milliseconds=last - now), (last - now - _ALLOWED_MILLIS) / 1000
+    when = datetime.fromtimestamp(last / 1000, UTC).isoformat(timespec="seconds")
+    reason = f"this machine's clock is {ahead} behind the last commit, which was made at {when}"
+    return Early(reason, seconds)
 
 
 def _was_recreated(catalog: Catalog, base: Base) -> bool:
@@ -194,7 +219,7 @@ def _was_recreated(catalog: Catalog, base: Base) -> bool:
     return bool(now.uuid() != base.metadata.uuid())
 
 
-def _stage(catalog: Catalog, base: Base, transaction: Any, publication: Publication) -> tuple[int, int]:
+def _stage(catalog: Catalog, base: Base, transaction: Any, publication: TableTransaction) -> tuple[int, int]:
     specs = base.metadata.specsById()
     if base.branch != MAIN:
         _branch_off(base, transaction)
@@ -249,14 +274,14 @@ def _branch_off(base: Base, transaction: Any) -> None:
         transaction.manageSnapshots().createBranch(base.branch, base.parent_id).commit()
 
 
-def _operation(catalog: Catalog, transaction: Any, publication: Publication) -> tuple[Any, Adder]:
+def _operation(catalog: Catalog, transaction: Any, publication: TableTransaction) -> tuple[Any, Adder]:
     """The operation that makes the snapshot, and how it takes data files."""
+    expressions = catalog.iceberg.expressions.Expressions
     if publication.clears:
         # Deletes go with the rows they delete; sequence numbers and row ids of what is left for time travel stay.
-        everything = catalog.iceberg.expressions.Expressions.alwaysTrue()
-        return transaction.newDelete().deleteFromRowFilter(everything), APPEND_FILE
-    if publication.replaced is not None:
-        where = catalog.iceberg.expressions.Expressions.equal(*publication.replaced)
+        return transaction.newDelete().deleteFromRowFilter(expressions.alwaysTrue()), APPEND_FILE
+    if publication.replaced is not None or publication.replaces_all:
+        where = expressions.alwaysTrue() if publication.replaced is None else expressions.equal(*publication.replaced)
         return transaction.newOverwrite().overwriteByRowFilter(where), OVERWRITE_FILE
     if publication.rewrites:
         return transaction.newRewrite(), REWRITE_ADD_ROWS
@@ -265,7 +290,7 @@ def _operation(catalog: Catalog, transaction: Any, publication: Publication) -> 
     return transaction.newAppend(), APPEND_FILE
 
 
-def _guard(catalog: Catalog, base: Base, operation: Any, publication: Publication) -> None:
+def _guard(catalog: Catalog, base: Base, operation: Any, publication: TableTransaction) -> None:
     """The commit is conditional on the base anyway; should that ever fail, deletes must not meet other files."""
     if base.parent_id is not None:
         operation.validateFromSnapshot(base.parent_id)
@@ -278,7 +303,7 @@ def _direct_executor(catalog: Catalog) -> Any:
     return catalog.iceberg.relocated.com.google.common.util.concurrent.MoreExecutors.newDirectExecutorService()
 
 
-def _stage_tag(transaction: Any, table: Any, snapshot_id: int, publication: Publication) -> None:
+def _stage_tag(transaction: Any, table: Any, snapshot_id: int, publication: TableTransaction) -> None:
     existing = table.refs()
     if publication.tag is not None:
         manage = transaction.manageSnapshots()

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from frazil.lake.catalogs import Catalog
-from frazil.lake.handles import Handles, handles_of, made_once
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.jvm.method_handles import Handles, handles_of, made_once
 
 _MANY = 18
 _JACKSON_NODE = "shaded.com.fasterxml.jackson.databind.JsonNode"

@@ -1,7 +1,7 @@
 """What a Java exception means: for a commit an answer, for everything else an error of ours.
 
     Py4JJavaError ---------+
-    Py4JNetworkError ------+--> Failure (class names, message without secrets)
+    Py4JNetworkError ------+--> JavaFailure (class names, message without secrets)
                                    |
                                    +-- commit_answer --> Conflicted | Refused | Unknown
                                    +-- as_error -------> CatalogUnavailable | CatalogRefused | TableChanged | ...
@@ -49,10 +49,11 @@ _RESTART_JVM = (
 _CALLING, _TRACE = "An error occurred while calling", "Trace:"
 
 _REFUSALS = {
-    NO_SUCH_TABLE: "the table is gone: restore it, or use `frazil resync` to load it anew",
+    NO_SUCH_TABLE: "the table is gone: restore it, or start the pipeline again, which makes it anew",
     FORBIDDEN: "grant the catalog's credential the right to commit to this table",
     NOT_AUTHORIZED: "the catalog does not accept the credential: renew it under catalog.auth or in catalog.properties",
 }
+_GONE = "the table {table} does not exist (any more): restore it, or start the pipeline again, which makes it anew"
 _IO_ERROR = "java.io.IOException"
 _SECRET_WORDS = ("token", "secret", "password", "credential", "key", "signature", "header.", "sas")
 _NO_SECRETS = ("true", "false", "vended-credentials", "remote-signing")
@@ -61,7 +62,7 @@ _MASK = "****"
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class JavaFailure:
     """A Java exception as values: its own class and superclasses, those of its causes, and a message to show."""
 
     classes: tuple[str, ...]
@@ -95,7 +96,7 @@ class _Sign:
     classes: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
 
-    def fits(self, failure: Failure) -> bool:
+    def fits(self, failure: JavaFailure) -> bool:
         text = failure.message.lower()
         return failure.has(*self.classes) or any(word in text for word in self.words)
 
@@ -179,7 +180,7 @@ _SIGNS = (
 )
 
 
-def failure_of(error: BaseException, properties: Mapping[str, str] | None = None) -> Failure:
+def failure_of(error: BaseException, properties: Mapping[str, str] | None = None) -> JavaFailure:
     """Reads a Py4J error. `properties` are the catalog's: values that look secret are masked in the message."""
     secrets = secrets_in(properties or {})
     match error:
@@ -188,13 +189,13 @@ def failure_of(error: BaseException, properties: Mapping[str, str] | None = None
             try:
                 return _java_failure(exception, secrets)
             except (Py4JError, OSError, AttributeError):
-                return Failure((LOST_JVM,), (), "the JVM ended while it was asked about an exception")
+                return JavaFailure((LOST_JVM,), (), "the JVM ended while it was asked about an exception")
         case Py4JNetworkError() | OSError():
-            return Failure((LOST_JVM,), (), masked(str(error), secrets) or "no answer")
+            return JavaFailure((LOST_JVM,), (), masked(str(error), secrets) or "no answer")
         case Py4JError() if _has_no_answer(error):
-            return Failure((LOST_JVM,), (), masked(str(error), secrets))
+            return JavaFailure((LOST_JVM,), (), masked(str(error), secrets))
         case _:
-            return Failure((type(error).__name__,), (), masked(str(error), secrets))
+            return JavaFailure((type(error).__name__,), (), masked(str(error), secrets))
 
 
 def _has_no_answer(error: Py4JError) -> bool:
@@ -202,7 +203,7 @@ def _has_no_answer(error: Py4JError) -> bool:
     return type(error) is Py4JError and str(error).startswith(_CALLING) and _TRACE not in str(error)
 
 
-def commit_answer(failure: Failure) -> CommitAnswer:
+def commit_answer(failure: JavaFailure) -> CommitAnswer:
     """What a failed commit proves. A failed rename inside a file system's commit proves nothing, though it is
     reported as a failed commit."""
     if failure.is_a(COMMIT_FAILED):
@@ -216,7 +217,7 @@ def commit_answer(failure: Failure) -> CommitAnswer:
 
 
 def as_error(
-    failure: Failure,
+    failure: JavaFailure,
     doing: str,
     endpoint: str,
     table: str | None = None,
@@ -232,9 +233,13 @@ def as_error(
     if failure.is_a(LOST_JVM):
         return CatalogUnavailable(message, hint=_RESTART_JVM, **facts)
     if failure.is_a(NO_SUCH_TABLE):
-        return TableChanged(message, hint=f"the table {table} does not exist (any more): restore it or resync", **facts)
+        return TableChanged(message, hint=_GONE.format(table=table), **facts)
     if failure.has(*_MISSING_CLASS):
-        wanted = ", ".join(jars) or "the bundle of its storage: name a volume, or set properties.io-impl"
+        wanted = (
+            f"{', '.join(jars)}; start the session with them in spark.jars.packages"
+            if jars
+            else "the bundle of its storage: name a volume, or set properties.io-impl"
+        )
         return ConfigError(message, hint=f"the Spark session lacks a jar that this catalog needs: {wanted}", **facts)
     for sign in _SIGNS:
         if sign.fits(failure):
@@ -257,7 +262,7 @@ def masked(text: str, secrets: tuple[str, ...]) -> str:
     return text
 
 
-def _java_failure(exception: Any, secrets: tuple[str, ...]) -> Failure:
+def _java_failure(exception: Any, secrets: tuple[str, ...]) -> JavaFailure:
     causes: list[str] = []
     messages = [exception.getMessage() or ""]
     cause = exception.getCause()
@@ -267,7 +272,9 @@ def _java_failure(exception: Any, secrets: tuple[str, ...]) -> Failure:
             messages.append(message)
         cause = cause.getCause()
     text = "; ".join(message for message in messages if message).splitlines()
-    return Failure(tuple(_class_chain(exception)), tuple(causes), masked(text[0] if text else "no message", secrets))
+    return JavaFailure(
+        tuple(_class_chain(exception)), tuple(causes), masked(text[0] if text else "no message", secrets)
+    )
 
 
 def _class_chain(exception: Any) -> list[str]:

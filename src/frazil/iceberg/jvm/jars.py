@@ -5,7 +5,7 @@
     repository/group/artifact/version/file --> temporary file --sha256 right?--> rename --> path
 
 The rename makes a jar appear whole or not at all, so two processes may do this at once. With a filled cache
-nothing is asked of the network. `python -m frazil.lake.jars` fills the cache and checks what is there.
+nothing is asked of the network. `python -m frazil.iceberg.jvm.jars` fills the cache and checks what is there.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from frazil.clock import SystemClock
 from frazil.errors import ConfigError, StorageUnavailable
-from frazil.lake.cache import cache_home
-from frazil.lake.catalog_settings import (
+from frazil.iceberg.catalogs.settings import (
     DELEGATION_HEADER,
     CatalogSettings,
     CatalogType,
     iceberg_properties,
     scheme_of,
 )
+from frazil.paths import cache_home
 
 REPOSITORY_VARIABLE = "FRAZIL_MAVEN_REPOSITORY"
 _IVY_CLASS = "org/apache/ivy/plugins/resolver/IBiblioResolver.class"

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frazil.errors import ConfigError
-from frazil.lake.cache import cache_home
+from frazil.paths import cache_home
 
 SUPPORTED = (17, 21)
 _ANSWER_SECONDS = 60

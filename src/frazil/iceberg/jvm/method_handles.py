@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from frazil.lake.catalogs import Catalog
+from frazil.iceberg.catalogs.open_catalog import Catalog
 
 _ICEBERG = "org.apache.iceberg."
 PIECE = 7_900

@@ -10,16 +10,13 @@ been started with Iceberg's jar.
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from threading import current_thread, main_thread
 
@@ -27,16 +24,20 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from frazil.errors import ConfigError
-from frazil.lake.catalogs import CatalogSettings, settle, spark_conf
-from frazil.lake.jars import AWS, AZURE, GCP, ICEBERG, MYSQL, POSTGRESQL, Jar, jars_of, spark_jars
-from frazil.lake.java import find_java, launcher_home
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType, iceberg_properties, settle, spark_conf
+from frazil.iceberg.jvm.drivers import load_driver
+from frazil.iceberg.jvm.jars import AWS, AZURE, GCP, ICEBERG, MYSQL, POSTGRESQL, Jar, jars_of, spark_jars
+from frazil.iceberg.jvm.java import find_java, launcher_home
+from frazil.paths import scratch
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 DEFAULT_MASTER = "local[*]"
 DEFAULT_JVM_MEMORY = "2g"
-WARM_START = "frazil.lake.warm_start"
+WARM_START = "frazil.iceberg.jvm.warm_start"
 _LOOPBACK = "127.0.0.1"
 _LOCAL_DIRECTORIES = "SPARK_LOCAL_DIRS"
+_LOCAL = "local"
+"""Where Spark keeps what does not fit into memory."""
 _CLASS_OF = {
     ICEBERG: "org.apache.iceberg.CatalogUtil",
     AWS: "software.amazon.awssdk.services.s3.S3Client",
@@ -88,7 +89,7 @@ def open_session(
     builder = SparkSession.builder.appName(app_name)
     for key, value in conf.items():
         builder = builder.config(key, value)
-    with _local_directory_told(conf["spark.master"]), _handler_of_interrupts_kept():
+    with local_directory_told(conf), _handler_of_interrupts_kept():
         session = builder.getOrCreate()
     return _add_to(session, settled)
 
@@ -114,6 +115,8 @@ def session_conf(
     user of the machine can read it.
     """
     logging = f'"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"'
+    # Java leaves libraries and folders of sessions in its own one when it is killed.
+    own = f'"-Djava.io.tmpdir={scratch("java")}"'
     conf = {
         "spark.master": master,
         "spark.jars": ",".join(map(str, spark_jars(catalogs, jars))),
@@ -121,11 +124,11 @@ def session_conf(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        # A task holds a batch on both sides of the socket; of parcels of changes, few rows make a large one.
+        # A task holds a batch on both sides of the socket; of blocks of changes, few rows make a large one.
         "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
         "spark.sql.catalogImplementation": "in-memory",
         # Where Spark would put tables of its own; we make none, but it creates the directory.
-        "spark.sql.warehouse.dir": _scratch_directory(),
+        "spark.sql.warehouse.dir": str(scratch("tables")),
         "spark.ui.enabled": "false",
         "spark.redaction.regex": _SECRETS,
         "spark.ui.showConsoleProgress": "false",
@@ -136,7 +139,7 @@ def session_conf(
             "spark.driver.host": _LOOPBACK,
             "spark.driver.bindAddress": _LOOPBACK,
             "spark.driver.memory": jvm_memory or DEFAULT_JVM_MEMORY,
-            "spark.driver.extraJavaOptions": f"{logging} {_frugal()}",
+            "spark.driver.extraJavaOptions": f"{logging} {own} {_frugal()}",
             "spark.executor.extraJavaOptions": logging,
             # What a task frees it needs for the next batch: giving it back and asking anew took a tenth of its time.
             "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(64 << 20),
@@ -165,10 +168,12 @@ def _add_to(session: SparkSession, catalogs: Sequence[CatalogSettings]) -> Spark
         if not _has(session, _CLASS_OF[jar]):
             raise ConfigError(
                 f"the running Spark session does not have {jar.coordinate} on its class path",
-                hint="start it with frazil.lake.session.open_session and all catalogs, or with "
+                hint="start it with frazil.iceberg.jvm.session.open_session and all catalogs, or with "
                 f"spark.jars.packages={','.join(needed.coordinate for needed in (ICEBERG, *jars_of(catalogs)))}",
             )
     for catalog in catalogs:
+        if catalog.type is CatalogType.BUILTIN:
+            load_driver(session, iceberg_properties(catalog)["uri"])
         for key, value in spark_conf(catalog).items():
             session.conf.set(key, value)
     return session
@@ -184,32 +189,19 @@ def _has(session: SparkSession, name: str) -> bool:
 
 def clear_local_directory() -> None:
     """Removes what a JVM that was killed left of its shuffles and spills, if it kept them where we told it to."""
-    directory = Path(_local_directory())
-    for left in directory.iterdir() if directory.is_dir() else ():
+    for left in scratch(_LOCAL).iterdir():
         shutil.rmtree(left, ignore_errors=True)
 
 
 @contextmanager
-def _local_directory_told(master: str) -> Iterator[None]:
-    """Java gets it with its environment, and only Java: whatever else this process starts is none of its business."""
-    if not is_local(master) or _LOCAL_DIRECTORIES in os.environ:
+def local_directory_told(conf: Mapping[str, str]) -> Iterator[None]:
+    """Java gets it with its environment, and only Java: whatever else this process starts is none of its business. The
+    environment wins over Spark's settings, so whoever has chosen one there is left alone."""
+    if not is_local(conf["spark.master"]) or _LOCAL_DIRECTORIES in os.environ or "spark.local.dir" in conf:
         yield
         return
-    os.environ[_LOCAL_DIRECTORIES] = _local_directory()
+    os.environ[_LOCAL_DIRECTORIES] = str(scratch(_LOCAL))
     try:
         yield
     finally:
         del os.environ[_LOCAL_DIRECTORIES]
-
-
-@cache
-def _local_directory() -> str:
-    """Where Spark keeps what does not fit into memory, one for this process."""
-    return _scratch_directory()
-
-
-def _scratch_directory() -> str:
-    """Goes with this process."""
-    directory = tempfile.mkdtemp(prefix="frazil-spark-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return directory

@@ -19,7 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from frazil.errors import ConfigError
-from frazil.lake.catalog_settings import Tls
+from frazil.iceberg.catalogs.settings import Tls
 
 _PRIVATE_KEY = re.compile(r"-----BEGIN PRIVATE KEY-----(?P<body>[A-Za-z0-9+/=\s]+)-----END PRIVATE KEY-----")
 _KINDS_OF_KEYS = ("RSA", "EC", "Ed25519")

@@ -1,4 +1,4 @@
-"""Starts Spark's Python workers warm: `python -m frazil.lake.warm_start` in place of `python -m pyspark.daemon`.
+"""Starts Spark's Python workers warm: `python -m frazil.iceberg.jvm.warm_start` in place of `python -m pyspark.daemon`.
 
     daemon --imports once--> pyspark from its folder, Arrow, our task
        `--fork--> worker: a task begins at once
@@ -22,10 +22,15 @@ from pathlib import Path
 _VERSION = "pyspark/version.py"
 # Spark puts these on the path beside pyspark's archive: Py4J's sources, and a jar that has held no Python for long.
 _BESIDE = ("py4j-", "spark-core_")
-_PRELOADED = ("pyspark.worker", "frazil.workers.task", "frazil.workers.job", "frazil.sources.cockroachdb.source")
+_PRELOADED = (
+    "pyspark.worker",
+    "frazil.ingest.write.write_task",
+    "frazil.ingest.write.write_job",
+    "frazil.sources.cockroachdb.source",
+)
 # What tasks of pipelines over MongoDB import besides, without frazil[mongodb] there are none; and pandas, which Arrow
 # looks for when it first sees an array of numpy's: a second of a worker's life.
-_PRELOADED_IF_THERE = ("frazil.sources.mongodb.source", "frazil.sources.mongodb.looking", "pandas")
+_PRELOADED_IF_THERE = ("frazil.sources.mongodb.source", "frazil.sources.mongodb.schema.profile", "pandas")
 
 
 def without_archives(path: Sequence[str]) -> list[str]:

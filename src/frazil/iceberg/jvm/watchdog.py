@@ -25,12 +25,12 @@ from pyspark import SparkContext, SparkFiles
 from pyspark.sql import SparkSession, SQLContext
 
 from frazil.clock import Clock, SystemClock
-from frazil.lake.catalogs import forget_catalogs
-from frazil.lake.failures import JAVA_ERRORS
-from frazil.lake.handles import forget_handles
-from frazil.lake.session import clear_local_directory
-from frazil.lake.system_tables import forget_namespaces
-from frazil.lake.tls import forget_certificates
+from frazil.iceberg.catalogs.open_catalog import forget_catalogs
+from frazil.iceberg.jvm.errors import JAVA_ERRORS
+from frazil.iceberg.jvm.method_handles import forget_handles
+from frazil.iceberg.jvm.session import clear_local_directory
+from frazil.iceberg.jvm.tls import forget_certificates
+from frazil.iceberg.system.system_table import forget_namespaces
 
 PING_EVERY = 2.0
 PATIENCE = 60.0

@@ -7,6 +7,10 @@
 A mirror: nothing is ever decided from it (H48). So it neither stops a pipeline nor is worth waiting for: what could
 not be recorded is logged, and the next epoch's record makes it good. Snapshots behind the newest are of no use to
 anybody and go once there are many, with the files that only they had.
+
+Where a table of a pipeline stands, as a row that people can query.
+
+A mirror of what the ledgers prove: nothing is ever decided from it, so a row that is old, wrong or lost costs nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import Row
@@ -21,18 +26,43 @@ from pyspark.sql import functions as F
 
 from frazil.clock import Clock
 from frazil.errors import FrazilError
-from frazil.lake.catalogs import Catalog
-from frazil.lake.system_tables import SystemTable, system_shape
-from frazil.model.checkpoint import Checkpoint
-from frazil.model.columns import LONG, STRING, TIMESTAMPTZ
-from frazil.model.commit import Accepted, Refused
-from frazil.model.names import JobId
-from frazil.model.position import parse_position
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.system.system_table import SystemTable, system_shape
+from frazil.model.ids import JobId
+from frazil.model.position import Position, parse_position
+from frazil.model.schema import LONG, STRING, TIMESTAMPTZ
 from frazil.model.state import TableState
+from frazil.retry import Attempt, commit_with_retry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """`sync_id` is the target, `namespace.table`; `source_collection` is the table as its source calls it.
+
+    `resume_token` and `high_water_mark_id` are the source's own words for where its stream goes on and which keys a
+    first load has behind it; sources that have none leave them out. `updated_at` is given when it is recorded.
+    """
+
+    sync_id: str
+    state: TableState
+    source_collection: str
+    source_database: str | None = None
+    resume_token: str | None = None
+    high_water_mark_id: str | None = None
+    documents_processed: int = 0
+    last_snapshot_id: int | None = None
+    resolved: Position | None = None
+    updated_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if not self.sync_id or not self.source_collection:
+            raise ValueError("a checkpoint names its target and its source")
+        if self.documents_processed < 0:
+            raise ValueError(f"{self.sync_id} cannot have taken {self.documents_processed} documents")
+
 
 NAME = "checkpoints"
 TIDY_EVERY = 50
-_ATTEMPTS = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHAPE = system_shape(
     {
@@ -70,14 +100,12 @@ class Checkpoints:
         if twice:
             raise ValueError(f"two checkpoints of one table: {', '.join(twice)}")
         try:
-            problem = self._replace(job, rows)
+            self._replace(job, rows)
         except FrazilError as error:
-            problem = str(error)
-        if problem is None:
-            self._table.tidy(self._tidy_every)
-        else:
-            _log.warning("the checkpoints of pipeline %s were not recorded: %s", job, problem)
-        return problem is None
+            _log.warning("the checkpoints of pipeline %s were not recorded: %s; %s", job, error, error.hint)
+            return False
+        self._table.tidy(self._tidy_every)
+        return True
 
     def recorded(self, job: JobId) -> list[Checkpoint]:
         """By target; empty if there is no such table. Raises CatalogUnavailable or CatalogRefused."""
@@ -87,21 +115,14 @@ class Checkpoints:
         rows = table.where(F.col("pipeline") == job.text).withColumn("updated_at", F.unix_micros("updated_at"))
         return [_checkpoint(row) for row in rows.orderBy("sync_id").collect()]
 
-    def _replace(self, job: JobId, rows: Sequence[Checkpoint]) -> str | None:
-        """None, or why not."""
+    def _replace(self, job: JobId, rows: Sequence[Checkpoint]) -> None:
         values = [self._row(job, row) for row in rows]
         summary = {"frazil.operation": "checkpoint", "frazil.pipeline": job.text}
-        last = ""
-        for _ in range(_ATTEMPTS):
-            answer = self._table.exchange(self._table.head(), job.text, {job.text: values}, summary)
-            match answer:
-                case Accepted():
-                    return None
-                case Refused(reason, hint):
-                    return f"{reason}; {hint}" if hint else reason
-                case _:
-                    last = answer.reason
-        return f"{_ATTEMPTS} attempts failed, the last one with: {last}"
+
+        def once(_lost: int) -> Attempt[None]:
+            return Attempt(None, self._table.exchange(self._table.head(), job.text, {job.text: values}, summary))
+
+        commit_with_retry(f"cannot write to {self._table.name}", once, self._clock)
 
     def _row(self, job: JobId, row: Checkpoint) -> dict[str, object]:
         return {

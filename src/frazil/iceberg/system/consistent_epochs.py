@@ -19,22 +19,22 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from frazil.clock import Clock
-from frazil.errors import FrazilError
-from frazil.lake.catalogs import Catalog
-from frazil.lake.failures import JAVA_ERRORS
-from frazil.lake.system_tables import SystemTable, system_shape
-from frazil.model.columns import LONG, STRING, TIMESTAMPTZ
-from frazil.model.commit import Accepted, Refused
-from frazil.model.epoch import ConsistentEpoch
+from frazil.errors import CatalogRefused, FrazilError
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.jvm.errors import JAVA_ERRORS
+from frazil.iceberg.system.system_table import SystemTable, system_shape
+from frazil.model.commit import Refused
+from frazil.model.frontier import ConsistentEpoch
+from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import TableHead
-from frazil.model.names import JobId, TableName
 from frazil.model.position import Position
+from frazil.model.schema import LONG, STRING, TIMESTAMPTZ
+from frazil.retry import Attempt, commit_with_retry
 
 NAME = "consistent_epochs"
 KEPT = 1000
 """Moments of a pipeline. Of each table fewer snapshots stay by default, and a moment is of no use without them."""
 TIDY_EVERY = 100
-_ATTEMPTS = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHAPE = system_shape(
     {
@@ -65,8 +65,7 @@ class ConsistentEpochs:
         self._table = SystemTable(catalog, NAME, _SHAPE, clock, partition_by="pipeline", short_history=True)
 
     def record(self, job: JobId, resolved: Position, snapshots: Mapping[TableName, int | None]) -> bool:
-        """Whether it is recorded; False if others kept getting in the way. Raises CatalogUnavailable, CatalogRefused
-        or StorageUnavailable."""
+        """False if the catalog does not let us. Raises CatalogUnavailable, OutcomeUnknown or StorageUnavailable."""
         rows = [
             {
                 "pipeline": job.text,
@@ -79,12 +78,18 @@ class ConsistentEpochs:
             for table, snapshot_id in snapshots.items()
         ]
         summary = {"frazil.operation": "consistent", "frazil.pipeline": job.text, "frazil.consistent": resolved.text}
-        for _ in range(_ATTEMPTS):
+
+        def once(_lost: int) -> Attempt[TableHead]:
             head = self._table.head()
-            if isinstance(self._table.exchange(head, None, {job.text: rows}, summary), Accepted):
-                self._tidy(job, head)
-                return True
-        return False
+            return Attempt(head, self._table.exchange(head, None, {job.text: rows}, summary))
+
+        try:
+            head, _ = commit_with_retry(f"cannot write to {self._table.name}", once, self._clock)
+        except CatalogRefused as error:
+            _log.warning("the moments of pipeline %s were not recorded: %s; %s", job, error, error.hint)
+            return False
+        self._tidy(job, head)
+        return True
 
     def recorded(self, job: JobId) -> Sequence[ConsistentEpoch]:
         """The newest ones, newest first. A moment that was recorded twice is told once."""

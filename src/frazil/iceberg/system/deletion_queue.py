@@ -24,28 +24,28 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from frazil.clock import Clock
-from frazil.errors import CatalogRefused, CatalogUnavailable
-from frazil.lake.catalogs import Catalog, CatalogType, catalog_error
-from frazil.lake.census import TableCensus
-from frazil.lake.expiry import parse_snapshots
-from frazil.lake.failures import JAVA_ERRORS
-from frazil.lake.heads import read_metadata
-from frazil.lake.live import LiveReader
-from frazil.lake.reachable import path_key
-from frazil.lake.system_tables import SystemTable, system_shape
-from frazil.lake.tables import Tables
-from frazil.model.columns import LONG, STRING, TIMESTAMPTZ
-from frazil.model.commit import Accepted, Refused, Unknown
-from frazil.model.deletions import ONE_NAME, Batch, Deletion, DeletionType, Why
+from frazil.errors import CatalogRefused
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogType, catalog_error
+from frazil.iceberg.catalogs.table_scan import CatalogTableScan
+from frazil.iceberg.commits.expire import parse_snapshots
+from frazil.iceberg.commits.snapshots import TableSnapshots
+from frazil.iceberg.jvm.errors import JAVA_ERRORS
+from frazil.iceberg.system.queue_rows import ONE_NAME, DeletionBatch, DeletionType, QueuedDeletion, Why
+from frazil.iceberg.system.system_table import SystemTable, system_shape
+from frazil.iceberg.tables.file_index import LiveReader
+from frazil.iceberg.tables.head import read_metadata
+from frazil.iceberg.tables.reachability import path_key
+from frazil.iceberg.tables.tables import Tables
+from frazil.model.commit import CommitAnswer, Unknown
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.names import TableName
-from frazil.model.snapshots import TableSnapshots
+from frazil.model.schema import LONG, STRING, TIMESTAMPTZ
+from frazil.retry import Attempt, commit_with_retry
 
 NAME = "deletion_queue"
 BATCH_FILES = 1000
 MOST_OLD = 50
-_ATTEMPTS = 8
-_CENSUS_SECONDS = 600.0
+_TABLE_SCAN_SECONDS = 600.0
 """So long a known name is taken for the table that it was: names are listed every time, and a worker asks again."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHAPE = system_shape(
@@ -66,7 +66,7 @@ _log = logging.getLogger("frazil.maintenance")
 
 
 class IcebergDeletionQueue:
-    """The queue of one catalog. Implements `frazil.maintenance.deletion_queue.Queue`."""
+    """The queue of one catalog. Implements `frazil.maintenance.queue.Queue`."""
 
     def __init__(self, catalog: Catalog, clock: Clock, *, batch_files: int = BATCH_FILES) -> None:
         self._catalog = catalog
@@ -74,14 +74,14 @@ class IcebergDeletionQueue:
         self._batch_files = batch_files
         self._table = SystemTable(catalog, NAME, _SHAPE, clock, partition_by="batch", short_history=True)
         self._live = LiveReader(catalog)
-        self._census: tuple[float, TableCensus] | None = None
+        self._table_scan: tuple[float, CatalogTableScan] | None = None
 
     @property
     def name(self) -> TableName:
         """Raises CatalogUnavailable or CatalogRefused."""
         return self._table.name
 
-    def enqueue(self, deletions: Sequence[Deletion]) -> None:
+    def enqueue(self, deletions: Sequence[QueuedDeletion]) -> None:
         """Raises CatalogUnavailable, CatalogRefused or StorageUnavailable; then none of them is in the queue, or, after
         a lost answer, all of them are."""
         for table, table_uuid in {(row.table, row.table_uuid) for row in deletions if not row.why.takes_all}:
@@ -92,9 +92,9 @@ class IcebergDeletionQueue:
     def _check_name(self, table: TableName, table_uuid: str) -> None:
         """Raises CatalogRefused if the catalog has the table under another name too."""
         now = self._clock.monotonic()
-        if self._census is None or self._census[0] + _CENSUS_SECONDS < now:
-            self._census = now, TableCensus(self._catalog)
-        other = self._census[1].twin(table, table_uuid)
+        if self._table_scan is None or self._table_scan[0] + _TABLE_SCAN_SECONDS < now:
+            self._table_scan = now, CatalogTableScan(self._catalog)
+        other = self._table_scan[1].other_table_with_uuid(table, table_uuid)
         if other is not None:
             raise CatalogRefused(
                 f"nothing of {table} may be deleted: {other} was registered from its metadata and may need it",
@@ -102,7 +102,7 @@ class IcebergDeletionQueue:
                 table=table.text,
             )
 
-    def batches(self) -> Sequence[Batch]:
+    def batches(self) -> Sequence[DeletionBatch]:
         """All there is, the oldest first. Raises CatalogUnavailable or CatalogRefused."""
         if not self._table.exists():
             return ()
@@ -117,43 +117,35 @@ class IcebergDeletionQueue:
         except JAVA_ERRORS as error:
             raise catalog_error(self._catalog, error, "read the table", self._table.name.text) from None
         ordered = sorted(rows, key=lambda row: (row.batch, row.path))
-        found = [Batch(key, tuple(_deletion(row) for row in of)) for key, of in groupby(ordered, lambda row: row.batch)]
+        found = [
+            DeletionBatch(key, tuple(_deletion(row) for row in of))
+            for key, of in groupby(ordered, lambda row: row.batch)
+        ]
         return sorted(found, key=lambda batch: min(row.orphaned_at for row in batch.rows))
 
-    def settle(self, batch: Batch, left: Sequence[Deletion]) -> bool:
+    def settle(self, batch: DeletionBatch, left: Sequence[QueuedDeletion]) -> bool:
         """False if the batch is not there any more: somebody else has settled it. Raises like `enqueue`."""
         return self._exchange(batch.name, left) is not None
 
-    def _exchange(self, gone: str | None, deletions: Sequence[Deletion]) -> Sequence[str] | None:
+    def _exchange(self, gone: str | None, deletions: Sequence[QueuedDeletion]) -> Sequence[str] | None:
         """The names of the batches that these became; None if the one that was to go for them is not there."""
         groups = {str(self._clock.new_uuid()): part for part in _parts(deletions, self._batch_files)}
         rows = {name: [_row(name, deletion) for deletion in part] for name, part in groups.items()}
         summary = {"frazil.operation": "deletion-queue"}
-        last = ""
-        for _ in range(_ATTEMPTS):
+        sent: list[CommitAnswer] = []
+
+        def once(_lost: int) -> Attempt[bool]:
             head = self._table.head()
             present = self._names(head)
             if rows and present.issuperset(rows):
-                break  # a lost answer: it had landed
+                return Attempt(True)  # a lost answer: it had landed
             if gone is not None and gone not in present:
-                return None
-            answer = self._table.exchange(head, gone, rows, summary)
-            match answer:
-                case Accepted():
-                    break
-                case Refused(reason, hint):
-                    raise CatalogRefused(
-                        f"cannot write to {self._table.name}: {reason}", hint=hint or "let us commit to this table"
-                    )
-                case Unknown() if gone is not None and not rows and gone not in self._names(self._table.head()):
-                    break
-                case _:
-                    last = answer.reason
-        else:
-            raise CatalogUnavailable(
-                f"cannot write to {self._table.name}: {_ATTEMPTS} attempts failed, the last one with: {last}",
-                hint="others write to it all the time, or the catalog is in trouble: it is tried again later",
-            )
+                return Attempt(not rows and any(isinstance(answer, Unknown) for answer in sent))
+            sent.append(self._table.exchange(head, gone, rows, summary))
+            return Attempt(True, sent[-1])
+
+        if not commit_with_retry(f"cannot write to {self._table.name}", once, self._clock)[0]:
+            return None
         self._table.tidy(MOST_OLD)
         return tuple(rows)
 
@@ -177,7 +169,7 @@ class IcebergDeletionQueue:
         location = base.metadata.metadataFileLocation()
         if not seen.may_be_cleaned or not location:
             return tables.drop(table)
-        intent = Deletion(
+        intent = QueuedDeletion(
             path=location,
             table=table,
             table_uuid=seen.uuid,
@@ -200,7 +192,7 @@ class IcebergDeletionQueue:
         registered from another one's metadata there is metadata alone."""
         if not path_key(location).endswith("/".join(("", *table.namespace, table.name))):
             return
-        other = TableCensus(self._catalog).holder(seen.uuid, beside=table.text)
+        other = CatalogTableScan(self._catalog).holder(seen.uuid, beside=table.text)
         if other is None and seen.may_be_cleaned:
             return
         why = "it says gc.enabled=false" if other is None else f"{other} was registered from its metadata"
@@ -212,8 +204,8 @@ class IcebergDeletionQueue:
         )
 
 
-def _parts(deletions: Sequence[Deletion], most: int) -> Iterator[Sequence[Deletion]]:
-    def kind(row: Deletion) -> tuple[str, str, str, str]:
+def _parts(deletions: Sequence[QueuedDeletion], most: int) -> Iterator[Sequence[QueuedDeletion]]:
+    def kind(row: QueuedDeletion) -> tuple[str, str, str, str]:
         return row.table.text, row.table_uuid, row.type, row.why
 
     for _, rows in groupby(sorted(deletions, key=kind), kind):
@@ -221,7 +213,7 @@ def _parts(deletions: Sequence[Deletion], most: int) -> Iterator[Sequence[Deleti
         yield from (same[start : start + most] for start in range(0, len(same), most))
 
 
-def _row(batch: str, deletion: Deletion) -> dict[str, object]:
+def _row(batch: str, deletion: QueuedDeletion) -> dict[str, object]:
     return {
         "batch": batch,
         "path": deletion.path,
@@ -235,8 +227,8 @@ def _row(batch: str, deletion: Deletion) -> dict[str, object]:
     }
 
 
-def _deletion(row: Row) -> Deletion:
-    return Deletion(
+def _deletion(row: Row) -> QueuedDeletion:
+    return QueuedDeletion(
         path=row.path,
         table=TableName.parse(row.table),
         table_uuid=row.table_uuid,

@@ -1,23 +1,29 @@
 """Which coordinator of a pipeline is the newest: one register with compare-and-set.
 
     newest(job) --> property frazil.<job>.fence of _frazil.pipelines, and the head it was read from
-    take(job, fence, head) --> one row (pipeline, generation, owner, host, taken_at) and the property, in one commit
+    take(job, fence, head) --> the property and the rows (pipeline, generation, owner, host, taken_at), in one commit
                                on exactly that head: of two that read one head, one is Accepted, one Conflicted
 
-The property decides; the rows are for people. Old snapshots go once there are many: somebody may start every minute.
+The properties decide; the rows are for people, and follow from them: one for each pipeline, all of them in one file,
+which every start writes anew in place of the one before. Old snapshots go once there are many. So the table does not
+grow, however often somebody starts.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import socket
+from collections.abc import Mapping
+from datetime import datetime
 
 from frazil.clock import Clock
-from frazil.lake.catalogs import Catalog
-from frazil.lake.system_tables import SystemTable, system_shape
-from frazil.model.columns import LONG, STRING, TIMESTAMPTZ
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.system.system_table import SystemTable, system_shape
 from frazil.model.commit import Accepted, CommitAnswer
+from frazil.model.ids import SYSTEM_NAMESPACE, BadName, JobId, TableName
 from frazil.model.ledger import Fence, TableHead
-from frazil.model.names import SYSTEM_NAMESPACE, JobId, TableName
+from frazil.model.schema import LONG, STRING, TIMESTAMPTZ
 
 MOST_OLD = 50
 PIPELINES = TableName((SYSTEM_NAMESPACE,), "pipelines")
@@ -25,13 +31,14 @@ _SHAPE = system_shape(
     {"pipeline": STRING, "generation": LONG, "owner": STRING, "host": STRING, "taken_at": TIMESTAMPTZ},
     key=("pipeline", "generation", "owner"),
 )
+_FENCE = re.compile(r"frazil\.(.+)\.fence")
 
 
 class IcebergArbiter:
     """Implements `frazil.model.ports.Arbiter` on one catalog."""
 
     def __init__(self, catalog: Catalog, clock: Clock, host: str | None = None) -> None:
-        self._table = SystemTable(catalog, PIPELINES.name, _SHAPE, clock)
+        self._table = SystemTable(catalog, PIPELINES.name, _SHAPE, clock, short_history=True)
         self._clock = clock
         self._host = host or socket.gethostname()
 
@@ -46,15 +53,32 @@ class IcebergArbiter:
         written, before anything is sent."""
         if not isinstance(read, TableHead):
             raise TypeError("`read` must be what newest() gave")
-        row = {
-            "pipeline": job.text,
-            "generation": fence.generation,
-            "owner": str(fence.owner),
-            "host": self._host,
-            "taken_at": self._clock.now(),
-        }
+        taken = json.dumps({"host": self._host, "at": self._clock.now().isoformat()})
+        properties = {job.fence_property: fence.text, job.taken_property: taken}
         summary = {"frazil.operation": "fence", "frazil.fence": fence.text, "frazil.pipeline": job.text}
-        answer = self._table.append(read, [row], summary, {job.fence_property: fence.text})
+        answer = self._table.rewrite(read, _rows({**read.properties, **properties}), summary, properties)
         if isinstance(answer, Accepted):
             self._table.tidy(MOST_OLD)
         return answer
+
+
+def _rows(properties: Mapping[str, str]) -> list[dict[str, object]]:
+    """What the properties say, by pipeline. One that somebody has edited must keep no other pipeline from starting, so
+    it has no row."""
+    found = []
+    for name in sorted(properties):
+        if (match := _FENCE.fullmatch(name)) is None:
+            continue
+        try:
+            job, fence = JobId(match[1]), Fence.parse(properties[name])
+            # An earlier version told neither.
+            taken = json.loads(properties.get(job.taken_property, "{}"))
+            at = datetime.fromisoformat(taken["at"]) if "at" in taken else None
+            host = taken.get("host")
+        except (BadName, ValueError, TypeError, AttributeError):
+            continue
+        owner = str(fence.owner)
+        found.append(
+            {"pipeline": job.text, "generation": fence.generation, "owner": owner, "host": host, "taken_at": at}
+        )
+    return found

@@ -11,13 +11,13 @@ file that this metadata reaches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.names import TableName
 
 ONE_NAME = "drop one of the two names, which leaves the files to the other, or set gc.enabled=false on both"
 """What to do about a table that a catalog has twice."""
@@ -43,7 +43,7 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deletion:
+class QueuedDeletion:
     """One path to be deleted. `table_uuid` tells the table from a later one of the same name."""
 
     path: str
@@ -67,11 +67,11 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class DeletionBatch:
     """Rows that are read, deleted and removed from the queue together; all of one table."""
 
     name: str
-    rows: tuple[Deletion, ...]
+    rows: tuple[QueuedDeletion, ...]
 
     def __post_init__(self) -> None:
         if len({(row.table, row.table_uuid, row.type, row.why) for row in self.rows}) > 1:
@@ -88,11 +88,21 @@ class ListedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What became of the table that a batch belongs to. `uuid` is None if there is none of that name."""
+class TableStanding:
+    """What became of the table that a batch belongs to. `uuid` is None if there is none of that name. `locations` are
+    where its own files lie."""
 
     uuid: str | None
     may_be_cleaned: bool = True
+    locations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What a dropped table has left: all files that its last metadata reaches, and where its own lie."""
+
+    files: Sequence[str] = ()
+    locations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,10 @@
 """Frazil's own small tables in the namespace `_frazil`, or `frazil_system` where names begin with a letter: made on
-first use, rows appended or replaced in one commit on one head.
+first use, rows replaced in one commit on one head.
 
 SystemTable.head() --> there? no: create --> TableHead
-SystemTable.append(head, rows)             --> Parquet through the table's own FileIO --> Publication --> CommitAnswer
-SystemTable.replace(head, partition, rows) --> the same, and all that was in this partition is gone
-SystemTable.exchange(head, partition, ...) --> rows of several partitions come, those of one go
+SystemTable.rewrite(head, rows)            --> Parquet through the table's FileIO --> TableTransaction --> CommitAnswer
+                                               and all that was there before is gone
+SystemTable.exchange(head, partition, ...) --> the same: rows of several partitions come, those of one go
 SystemTable.tidy(most)                     --> more snapshots than that could go? --> they go, with their files
 
 These tables clean up after themselves, and at once: nobody but Frazil reads their past, and a deletion queue that had
@@ -24,17 +24,18 @@ import pyarrow.parquet as pq
 
 from frazil.clock import Clock
 from frazil.errors import CatalogRefused, StorageUnavailable, TableChanged
-from frazil.lake.catalogs import Catalog, catalog_error, iceberg_properties
-from frazil.lake.failures import JAVA_ERRORS, failure_of
-from frazil.lake.heads import Base, read_head
-from frazil.lake.publish import Publication, publish
-from frazil.lake.tables import Tables
+from frazil.iceberg.catalogs.open_catalog import Catalog, catalog_error, iceberg_properties
+from frazil.iceberg.commits.transaction import TableTransaction, publish
+from frazil.iceberg.jvm.errors import JAVA_ERRORS, failure_of
+from frazil.iceberg.tables.encryption import check_plain
+from frazil.iceberg.tables.head import Base, read_head
+from frazil.iceberg.tables.tables import Tables
 from frazil.model.arrow import value_type
-from frazil.model.columns import Column, TableShape, Type
 from frazil.model.commit import CommitAnswer
+from frazil.model.ids import PLAIN_SYSTEM_NAMESPACE, SYSTEM_NAMESPACE, TableName
 from frazil.model.ledger import TableHead
-from frazil.model.names import PLAIN_SYSTEM_NAMESPACE, SYSTEM_NAMESPACE, TableName
-from frazil.model.partitions import parse_partition
+from frazil.model.partition import parse_partition
+from frazil.model.schema import Column, SourceSchema, Type
 from frazil.model.write import DeleteMode, TableOptions
 
 _OPTIONS = TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
@@ -55,9 +56,9 @@ def may_go(head: TableHead) -> int:
     return sum(snapshot.timestamp_ms < oldest for snapshot in head.ancestry[int(bounds[_LEAST]) :])
 
 
-def system_shape(columns: Mapping[str, Type], key: tuple[str, ...]) -> TableShape:
+def system_shape(columns: Mapping[str, Type], key: tuple[str, ...]) -> SourceSchema:
     """The shape of a table of ours."""
-    return TableShape(
+    return SourceSchema(
         tuple(Column(name, type_, str(type_), "frazil") for name, type_ in columns.items()), key, "frazil"
     )
 
@@ -70,7 +71,7 @@ class SystemTable:
         self,
         catalog: Catalog,
         name: str,
-        shape: TableShape,
+        shape: SourceSchema,
         clock: Clock,
         *,
         partition_by: str | None = None,
@@ -103,19 +104,24 @@ class SystemTable:
         Tables(self._catalog).create(self.name, self._shape, self._options)
         return read_head(self._catalog, self.name)
 
-    def append(
+    def rewrite(
         self,
         head: TableHead,
         rows: Sequence[Mapping[str, object]],
         summary: Mapping[str, str],
-        properties: Mapping[str, str] = _NOTHING,
+        properties: Mapping[str, str],
     ) -> CommitAnswer:
-        """Lands on exactly this head or not at all. Raises StorageUnavailable if the rows cannot be written, before
-        anything is sent."""
+        """These rows and properties, instead of all rows that there were. A table that was made before its history was
+        to be short gets the bounds of it, too. Lands on exactly this head or not at all. Raises StorageUnavailable if
+        the rows cannot be written, before anything is sent."""
         self._committed_on = head
         files = [self._file(_base_of(head), rows)]
-        publication = Publication(
-            data_files=files, summary=summary, properties=lambda snapshot_id, sequence_number: properties
+        bounds = {name: value for name, value in self._options.properties.items() if name not in head.properties}
+        publication = TableTransaction(
+            data_files=files,
+            replaces_all=True,
+            summary=summary,
+            properties=lambda snapshot_id, sequence_number: {**bounds, **properties},
         )
         return publish(self._catalog, _base_of(head), publication)
 
@@ -127,13 +133,15 @@ class SystemTable:
         summary: Mapping[str, str],
     ) -> CommitAnswer:
         """These rows, by the value of their partition, come; all whose partition is `gone` go, in the same commit.
-        Lands and raises like `append`."""
+        Lands and raises like `rewrite`."""
         if self._partition_by is None:
             raise TypeError(f"{self._name} is not partitioned: nothing of it can be exchanged")
         self._committed_on = head
         files = [self._file(_base_of(head), rows, value) for value, rows in groups.items() if rows]
         replaced = None if gone is None else (self._partition_by, gone)
-        return publish(self._catalog, _base_of(head), Publication(data_files=files, replaced=replaced, summary=summary))
+        return publish(
+            self._catalog, _base_of(head), TableTransaction(data_files=files, replaced=replaced, summary=summary)
+        )
 
     def tidy(self, most: int) -> None:
         """To be called after each commit: once so many snapshots are allowed to go by the table's properties, they are
@@ -168,7 +176,9 @@ class SystemTable:
         }
 
     def _write(self, base: Base, rows: Sequence[Mapping[str, object]]) -> tuple[str, int]:
-        """Through the table's own FileIO, so that it lands wherever the catalog keeps its tables."""
+        """Through the table's own FileIO, so that it lands wherever the catalog keeps its tables. Raises ConfigError
+        for a table that is encrypted."""
+        check_plain(self.name, base.document)
         try:
             ids = {column.name: base.table.schema().findField(column.name).fieldId() for column in self._shape.columns}
             path = f"{base.table.location()}/data/{self._clock.new_uuid()}.parquet"
@@ -220,7 +230,7 @@ def _namespace(catalog: Catalog) -> str:
     return PLAIN_SYSTEM_NAMESPACE if plain else SYSTEM_NAMESPACE
 
 
-def _parquet(shape: TableShape, rows: Sequence[Mapping[str, object]], ids: Mapping[str, int]) -> bytes:
+def _parquet(shape: SourceSchema, rows: Sequence[Mapping[str, object]], ids: Mapping[str, int]) -> bytes:
     fields = [
         pa.field(
             column.name,

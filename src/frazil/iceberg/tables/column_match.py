@@ -4,8 +4,10 @@
     column amount              --rows carry the field by this name--------> field 9, called amount_v2
     column x                   --nothing holds it-------------------------> to be added
     column n string            --field n is long, policy new-column-------> n_v2 takes over, n keeps its values
+    column _file, B beside b   --readers could not tell them apart--------> _file_2, B_2, which rows carry as _file, B
 
-A column that the table itself told (origin `table`) names its field exactly, a retired one too.
+A column that the table itself told (origin `table`) names its field exactly, a retired one too. Of columns that differ
+in case only, and are new at once, the first in byte order keeps its name.
 """
 
 from __future__ import annotations
@@ -14,18 +16,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from frazil.errors import BadInput
-from frazil.lake.reshaping import contradiction, fits
-from frazil.model.columns import Column, Field, Schema, TableShape
-from frazil.model.names import TableName
-from frazil.model.remembered import KnownTable, Remembered
+from frazil.iceberg.tables.type_promotion import contradiction, fits
+from frazil.model.ids import TableName
+from frazil.model.schema import Column, Field, KnownTable, Remembered, Schema, SourceSchema
 from frazil.model.write import SchemaConflict, TableOptions
 
 _TABLE = "table"
 _NOTHING = Remembered()
+RESERVED = frozenset(
+    (
+        *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"),
+        *("_change_type", "_change_ordinal", "_commit_snapshot_id"),
+    )
+)
+"""Names that Iceberg's readers have for what they know of a row. Spark looks at no name's case."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class MatchedColumn:
     """A source column under the table's name for it; `field` holds it already, `retires` is one it takes over from."""
 
     column: Column
@@ -33,7 +41,7 @@ class Settled:
     retires: Field | None = None
 
 
-def settle(table: TableName, shape: TableShape, known: KnownTable, options: TableOptions) -> TableShape:
+def settle(table: TableName, shape: SourceSchema, known: KnownTable, options: TableOptions) -> SourceSchema:
     """The shape under the names that its columns have in the table, or will have once it has evolved.
 
     Raises like `difference`, and BadInput if a key column would need another column.
@@ -43,10 +51,15 @@ def settle(table: TableName, shape: TableShape, known: KnownTable, options: Tabl
     columns = tuple(place.column for place in places)
     # A field that is widened after all holds what it held before, too.
     outgrown = tuple(old for old in shape.outgrown if old.name not in names.values())
-    return TableShape(columns, tuple(names[name] for name in shape.key), shape.key_origin, outgrown)
+    return SourceSchema(columns, tuple(names[name] for name in shape.key), shape.key_origin, outgrown)
 
 
-def contradictions(shape: TableShape, known: KnownTable) -> tuple[str, ...]:
+def named(table: TableName, shape: SourceSchema, options: TableOptions) -> SourceSchema:
+    """The shape under the names that its columns get in a table that is yet to be made."""
+    return settle(table, shape, KnownTable(Schema(0, ())), options)
+
+
+def contradictions(shape: SourceSchema, known: KnownTable) -> tuple[str, ...]:
     """Columns of the shape whose type the table's field for them can neither hold nor be widened to."""
     found = _matches(shape.columns, known.schema, known.columns)
     return tuple(
@@ -63,7 +76,7 @@ def settle_columns(
     known: Mapping[int, Remembered],
     options: TableOptions,
     key: Collection[str] = (),
-) -> list[Settled]:
+) -> list[MatchedColumn]:
     """Each column with its field. Raises BadInput or ConfigError for one that contradicts the table."""
     found = _matches(columns, schema, known)
     in_rows = [column.carried_as[0] for column in columns]
@@ -92,7 +105,7 @@ def settle_columns(
         if family is None and old is not None:
             family = _memory_of(old, known).family
         column = replace(column, name=names[place], carried=carried, identity=identity, family=family)
-        settled.append(Settled(column, field, retires[place]))
+        settled.append(MatchedColumn(column, field, retires[place]))
     return settled
 
 
@@ -170,7 +183,7 @@ def _names(
                 wanted[place] = in_rows
     while True:
         taken = fixed | {name for place, name in enumerate(names) if name and place not in wanted}
-        refused = [place for place, name in wanted.items() if name in taken]
+        refused = [place for place, name in wanted.items() if not _is_free(name, taken)]
         if not refused:
             break
         for place in refused:
@@ -178,18 +191,33 @@ def _names(
     for place, name in wanted.items():
         names[place] = name
     taken |= {name for name in names if name}
+    given = {column.name for column in columns}
     fresh = [place for place, field in enumerate(found) if field is None]
-    for place in sorted(fresh, key=lambda place: retires[place] is not None):
+    for place in sorted(fresh, key=lambda place: (retires[place] is not None, columns[place].name)):
         column = columns[place]
-        plain = retires[place] is None and column.name not in taken
-        names[place] = column.name if plain else _version(column.carried_as[0], taken)
+        is_new = retires[place] is None and column.name not in taken
+        names[place] = _told_apart(column.name, taken, given) if is_new else _version(column.carried_as[0], taken)
         taken.add(names[place])
     return names
 
 
+def _is_free(name: str, taken: Collection[str]) -> bool:
+    """Whether no reader takes it for another one."""
+    folded = name.casefold()
+    return folded not in RESERVED and folded not in {other.casefold() for other in taken}
+
+
+def _told_apart(name: str, taken: Collection[str], given: Collection[str]) -> str:
+    """The name, or what no reader takes for another one; never what another column of the source is called."""
+    made_up, number = name, 2
+    while not _is_free(made_up, taken if made_up == name else {*taken, *given}):
+        made_up, number = f"{name}_{number}", number + 1
+    return made_up
+
+
 def _version(name: str, taken: Collection[str]) -> str:
     number = 2
-    while f"{name}_v{number}" in taken:
+    while not _is_free(f"{name}_v{number}", taken):
         number += 1
     return f"{name}_v{number}"
 

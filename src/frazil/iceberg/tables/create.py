@@ -19,16 +19,15 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from frazil.lake.capabilities import WITHOUT_V3, has_learned, learn
-from frazil.lake.catalogs import Catalog, iceberg_properties
-from frazil.lake.failures import BAD_REQUEST, FORBIDDEN, JAVA_ERRORS, UNSUPPORTED, Failure, failure_of
-from frazil.lake.partitioning import Layout, layout_change, stage_layout, stage_sort
-from frazil.lake.schemas import first_memory
-from frazil.lake.table_storage import is_local, table_location
-from frazil.model.columns import UUID, Schema, TableShape
-from frazil.model.names import TableName
-from frazil.model.partitions import UNPARTITIONED
-from frazil.model.remembered import COLUMNS_PROPERTY, columns_property
+from frazil.iceberg.catalogs.capabilities import WITHOUT_V3, has_learned, learn
+from frazil.iceberg.catalogs.open_catalog import Catalog, iceberg_properties
+from frazil.iceberg.jvm.errors import BAD_REQUEST, FORBIDDEN, JAVA_ERRORS, UNSUPPORTED, JavaFailure, failure_of
+from frazil.iceberg.tables.layout import Layout, layout_change, stage_layout, stage_sort
+from frazil.iceberg.tables.new_schema import first_memory
+from frazil.iceberg.tables.storage import is_local, table_location
+from frazil.model.ids import TableName
+from frazil.model.partition import UNPARTITIONED
+from frazil.model.schema import COLUMNS_PROPERTY, UUID, Remembered, Schema, SourceSchema, columns_property
 from frazil.model.write import DEFAULT_FORMAT_VERSION, TableOptions
 
 # Bounded metadata: every epoch is a snapshot, and every snapshot writes a metadata file.
@@ -39,14 +38,15 @@ DEFAULT_PROPERTIES: Mapping[str, str] = MappingProxyType(
         "write.metadata.previous-versions-max": "100",
     }
 )
+CREATED_PROPERTY = "frazil.created"
 _DENIED = ("accessdenied", "access denied", "status code: 403", "invalidiceberglayout")
 _PROBE = "frazil-may-vectors-be-stored.puffin"
 _MAGIC = b"PFA1"
 
 
 def create_table(
-    catalog: Catalog, table: TableName, schema: Schema, shape: TableShape, options: TableOptions
-) -> Failure | None:
+    catalog: Catalog, table: TableName, schema: Schema, shape: SourceSchema, options: TableOptions
+) -> JavaFailure | None:
     """Makes it, or says how that failed. What is learned of the catalog on the way is remembered."""
     if has_learned(catalog.settings):
         options = replace(options, format_version=min(options.format_version, WITHOUT_V3))
@@ -68,42 +68,49 @@ def uuid_properties(schema: Schema) -> dict[str, str]:
 
 
 def _somehow(
-    catalog: Catalog, table: TableName, schema: Schema, shape: TableShape, options: TableOptions
-) -> Failure | None:
+    catalog: Catalog, table: TableName, schema: Schema, shape: SourceSchema, options: TableOptions
+) -> JavaFailure | None:
     ways = [options, replace(options, partition=())] if options.partition else [options]
     if options.format_version > WITHOUT_V3:
         ways += [replace(way, format_version=WITHOUT_V3) for way in ways]
-    failure: Failure | None = None
+    failure: JavaFailure | None = None
     for way in ways:
         version = {"format-version": str(way.format_version)}
         wanted = {**DEFAULT_PROPERTIES, **uuid_properties(schema), **version, **options.properties}
-        wanted[COLUMNS_PROPERTY] = columns_property(first_memory(shape.columns, schema))
-        failure = _once(catalog, table, schema, way, wanted)
+        memory = first_memory(shape.columns, schema)
+        wanted |= {COLUMNS_PROPERTY: columns_property(memory), CREATED_PROPERTY: "true"}
+        failure = _once(catalog, table, schema, way, wanted, memory)
         if failure is None or not failure.is_a(UNSUPPORTED, BAD_REQUEST):
             return failure
     return failure
 
 
 def _once(
-    catalog: Catalog, table: TableName, schema: Schema, options: TableOptions, properties: Mapping[str, str]
-) -> Failure | None:
+    catalog: Catalog,
+    table: TableName,
+    schema: Schema,
+    options: TableOptions,
+    properties: Mapping[str, str],
+    memory: Mapping[int, Remembered],
+) -> JavaFailure | None:
     """The unpartitioned spec comes first, so that deletes that reach every partition have one (H1)."""
     iceberg = catalog.iceberg
     try:
         java_schema = iceberg.SchemaParser.fromJson(json.dumps(schema.to_json()))
         builder = catalog.java.buildTable(catalog.identifier(table), java_schema)
         builder = builder.withProperties(catalog.java_map(properties))
-        if options.sort:
-            order = stage_sort(catalog, iceberg.SortOrder.builderFor(java_schema), options.sort)
+        bare = Layout(spec=UNPARTITIONED, specs=(UNPARTITIONED,))
+        change = layout_change(table, schema, bare, options, memory)
+        if change.sort:
+            order = stage_sort(catalog, iceberg.SortOrder.builderFor(java_schema), change.sort)
             builder = builder.withSortOrder(order.build())
         if options.location is not None:
             builder = builder.withLocation(options.location)
         if not options.partition:
             builder.create()
             return None
-        bare = Layout(spec=UNPARTITIONED, specs=(UNPARTITIONED,), sort=options.sort)
         transaction = builder.createTransaction()
-        stage_layout(catalog, transaction, layout_change(table, schema, bare, options, {}))
+        stage_layout(catalog, transaction, replace(change, sort=()))
         transaction.commitTransaction()
     except JAVA_ERRORS as error:
         return failure_of(error, iceberg_properties(catalog.settings))

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from frazil.lake.catalogs import Catalog
-from frazil.lake.handles import Handles, handles_of, lines, made_once
-from frazil.lake.handover import java_map
-from frazil.lake.heads import Base
-from frazil.lake.reachable import to_stream
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.jvm.bridge import java_map
+from frazil.iceberg.jvm.method_handles import Handles, handles_of, lines, made_once
+from frazil.iceberg.tables.head import Base
+from frazil.iceberg.tables.reachability import to_stream
 
 _TARGET = "commit.manifest.target-size-bytes"
 _TARGET_LEAST = 8 << 20

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from frazil.lake.tables import LoadedTable
-from frazil.model.columns import DOUBLE, FLOAT, BadType, Field, Primitive, Schema, StructOf, Type
+from frazil.iceberg.tables.tables import LoadedTable
 from frazil.model.compaction import RewrittenTable
 from frazil.model.conversion import ConvertedTable, KeyColumn
-from frazil.model.ordering import OrderField
-from frazil.model.partitions import BadPartition, Transform, takes
+from frazil.model.partition import BadPartition, Transform, takes
+from frazil.model.schema import DOUBLE, FLOAT, BadType, Field, Primitive, Schema, StructOf, Type
+from frazil.model.sort import OrderField
 
 _NAME_MAPPING = "schema.name-mapping.default"
 _UNSORTED = 0
@@ -51,6 +51,7 @@ def rewritten_table(loaded: LoadedTable, metadata: Mapping[str, Any], sequence_n
         name_mapping=loaded.properties.get(_NAME_MAPPING),
         sort=sort,
         sort_order_id=sort_order_id,
+        metrics=loaded.metrics,
     )
 
 

@@ -21,17 +21,25 @@ from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import Any
 
-from frazil.lake.catalogs import Catalog, catalog_error
-from frazil.lake.failures import JAVA_ERRORS
-from frazil.lake.fields import float_places
-from frazil.lake.handles import Handles, lines, made_once
-from frazil.lake.heads import Base
-from frazil.lake.listing import FILE_PATH_ID, Entry, Listing, advanced, applied, changed, parse_entry, reapplied
+from frazil.iceberg.catalogs.open_catalog import Catalog, catalog_error
+from frazil.iceberg.jvm.errors import JAVA_ERRORS
+from frazil.iceberg.jvm.method_handles import Handles, lines, made_once
+from frazil.iceberg.tables.fields import float_places
+from frazil.iceberg.tables.file_listing import (
+    FILE_PATH_ID,
+    Entry,
+    Listing,
+    advanced,
+    applied,
+    changed,
+    parse_entry,
+    reapplied,
+)
+from frazil.iceberg.tables.head import Base
 from frazil.model.commit import CommitPlan
-from frazil.model.files import Kind
+from frazil.model.files import FileKind, LiveDelete, LiveFiles
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.live import LiveDelete, LiveFiles
-from frazil.model.names import TableName
 
 ENTRIES_KEPT_MAX = 2_000_000
 _FEW = 8
@@ -134,8 +142,8 @@ class _Manifests:
         self._base = base
         self._io = base.table.io()
         self._java = {
-            Kind.DATA: snapshot.dataManifests(self._io),
-            Kind.POSITION_DELETE: snapshot.deleteManifests(self._io),
+            FileKind.DATA: snapshot.dataManifests(self._io),
+            FileKind.POSITION_DELETE: snapshot.deleteManifests(self._io),
         }
         path_of = made_once(catalog, "manifest path", _manifest_path)
         self._paths = {kind: lines(catalog, java.stream().map(path_of)) for kind, java in self._java.items()}
@@ -149,7 +157,7 @@ class _Manifests:
             paths = self._paths[kind]
             if not wanted.isdisjoint(paths):
                 chosen = java if wanted.issuperset(paths) else self._chosen(java, paths, wanted)
-                columns = (FILE_PATH_ID,) if kind is not Kind.DATA else bounds_of
+                columns = (FILE_PATH_ID,) if kind is not FileKind.DATA else bounds_of
                 for line in self._entries(kind, chosen, specs, columns):
                     sequence, brace, rest = line.partition("{")
                     found.append(parse_entry(json.loads(brace + rest), int(sequence), floats))
@@ -166,9 +174,9 @@ class _Manifests:
                 chosen.add(java.get(place))
         return chosen
 
-    def _entries(self, kind: Kind, manifests: Any, specs: Any, columns: tuple[int, ...]) -> list[str]:
+    def _entries(self, kind: FileKind, manifests: Any, specs: Any, columns: tuple[int, ...]) -> list[str]:
         handles = made_once(self._catalog, "entries", _EntryHandles)
-        readers = manifests.stream().map(handles.reader(kind is Kind.DATA, self._io, specs)).toList()
+        readers = manifests.stream().map(handles.reader(kind is FileKind.DATA, self._io, specs)).toList()
         ids = self._catalog.spark._jvm.java.util.HashSet()
         for column in columns:
             ids.add(column)

@@ -21,9 +21,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from frazil.model.commit import CommitPlan
-from frazil.model.files import FileClosed, Kind
-from frazil.model.live import LiveDelete, LiveFile, LiveFiles
-from frazil.model.partitions import exact_values
+from frazil.model.files import FileClosed, FileKind, LiveDelete, LiveFile, LiveFiles
+from frazil.model.partition import exact_values
 
 FILE_PATH_ID = 2147483546
 """The column of a position delete file that names data files; equal bounds mean it names only one."""
@@ -62,8 +61,8 @@ def parse_entry(json: Mapping[str, Any], sequence_number: int, floats: FloatPlac
         "spec_id": json["spec-id"],
         "partition": partition,
     }
-    kind = Kind(json["content"].lower().replace("_", "-"))
-    if kind is Kind.DATA:
+    kind = FileKind(json["content"].lower().replace("_", "-"))
+    if kind is FileKind.DATA:
         first_row_id, sort_order_id = json.get("first-row-id"), json.get("sort-order-id")
         return LiveFile(**common, bounds=_bounds(json), first_row_id=first_row_id, sort_order_id=sort_order_id)
     return LiveDelete(
@@ -102,7 +101,7 @@ def advanced(
     wanted = frozenset(bounds_of)
     came: list[Entry] = [_own_data(file, sequence_number, wanted) for file in plan.data_files]
     came += [_own_delete(file, sequence_number) for file in plan.delete_files]
-    by_equality = {file.spec_id for file in plan.delete_files if file.kind is Kind.EQUALITY_DELETE}
+    by_equality = {file.spec_id for file in plan.delete_files if file.kind is FileKind.EQUALITY_DELETE}
     # A spec without fields has no partition values; one of void fields has some, and looks like any other from here.
     fieldless = {file.spec_id for file in plan.delete_files if not file.partition}
     if by_equality - listing.everywhere - fieldless:
@@ -120,9 +119,9 @@ def applied(listing: Listing) -> LiveFiles:
         place = _place(delete)
         if delete.is_vector and delete.data_file is not None:
             vectors.setdefault(delete.data_file, []).append(delete)
-        elif delete.kind is Kind.POSITION_DELETE and delete.data_file is not None:
+        elif delete.kind is FileKind.POSITION_DELETE and delete.data_file is not None:
             single.setdefault(delete.data_file, []).append(delete)
-        elif delete.kind is Kind.POSITION_DELETE:
+        elif delete.kind is FileKind.POSITION_DELETE:
             positions.setdefault(place, []).append(delete)
         else:
             equality.setdefault(None if delete.spec_id in listing.everywhere else place, []).append(delete)
@@ -156,7 +155,7 @@ def reapplied(listing: Listing, before: LiveFiles, plan: CommitPlan) -> LiveFile
     files = []
     for file in before.files:
         if file.path in vectors:
-            rest = tuple(delete for delete in file.deletes if delete.kind is Kind.EQUALITY_DELETE)
+            rest = tuple(delete for delete in file.deletes if delete.kind is FileKind.EQUALITY_DELETE)
             file = replace(file, deletes=(listing.deletes[vectors[file.path]], *rest))
         files.append(file)
     added = [listing.data[file.path] for file in plan.data_files]
@@ -214,8 +213,8 @@ def _column(json: Mapping[str, Any], name: str) -> dict[int, bytes]:
     return {key: bytes.fromhex(value) for key, value in zip(column["keys"], column["values"], strict=True)}
 
 
-def _only_data_file(kind: Kind, json: Mapping[str, Any]) -> str | None:
-    if kind is not Kind.POSITION_DELETE:
+def _only_data_file(kind: FileKind, json: Mapping[str, Any]) -> str | None:
+    if kind is not FileKind.POSITION_DELETE:
         return None
     lower, upper = _bounds(json).get(FILE_PATH_ID, (None, None))
     return lower.decode() if lower is not None and lower == upper else None

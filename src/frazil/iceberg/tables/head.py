@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from frazil.errors import CatalogRefused
-from frazil.lake.catalogs import Catalog, catalog_error
-from frazil.lake.failures import JAVA_ERRORS
-from frazil.lake.handles import Handles, handles_of, made_once, text
-from frazil.lake.table_storage import storage_of
-from frazil.model.ledger import SnapshotFacts, TableHead
-from frazil.model.names import TableName
+from frazil.iceberg.catalogs.open_catalog import Catalog, catalog_error
+from frazil.iceberg.jvm.errors import JAVA_ERRORS
+from frazil.iceberg.jvm.method_handles import Handles, handles_of, made_once, text
+from frazil.iceberg.tables.encryption import check_plain
+from frazil.iceberg.tables.storage import storage_of
+from frazil.model.ids import TableName
+from frazil.model.ledger import SnapshotFacts, TableHead, check_formats
+from frazil.model.table_form import TableForm
 
 MAIN = "main"
 _NO_SNAPSHOT = -1
@@ -47,7 +49,7 @@ def read_head(catalog: Catalog, table: TableName) -> TableHead:
     """The table as the catalog has it now.
 
     Every call loads anew, so that a recreated table shows its new uuid instead of failing a refresh. Raises
-    CatalogUnavailable, CatalogRefused, or TableChanged if the table is gone.
+    CatalogUnavailable, CatalogRefused, TableChanged if the table is gone, or LedgerTooNew.
     """
     base, metadata = read_metadata(catalog, table)
     return parse_head(metadata, base)
@@ -55,6 +57,7 @@ def read_head(catalog: Catalog, table: TableName) -> TableHead:
 
 def read_metadata(catalog: Catalog, table: TableName) -> tuple[Base, Mapping[str, Any]]:
     """The handles and the whole metadata as the specification's JSON. Raises like `read_head`."""
+    document: dict[str, Any] = {}
     try:
         identifier = made_once(catalog, f"identifier {table}", lambda _: catalog.identifier(table))
         java_table = catalog.java.loadTable(identifier)
@@ -62,7 +65,11 @@ def read_metadata(catalog: Catalog, table: TableName) -> tuple[Base, Mapping[str
         document = document_of(catalog, metadata)
         storage = storage_of(catalog, java_table, document["location"])
     except JAVA_ERRORS as error:
+        # Without its key not even the storage of an encrypted table is told, and Java's words for it name no table.
+        check_plain(table, document)
         raise catalog_error(catalog, error, "read the table", table.text) from None
+    summaries = [(one["snapshot-id"], one.get("summary", {})) for one in document.get("snapshots", ())]
+    check_formats(table, summaries, document.get("properties", {}))
     return Base(identifier, java_table, metadata, document, storage), document
 
 
@@ -89,6 +96,7 @@ def parse_head(metadata: Mapping[str, Any], base: Base | None = None, branch: st
         ancestry=tuple(ancestry),
         properties=metadata.get("properties", {}),
         tags={name: snapshot for name, snapshot in tags.items() if snapshot is not None},
+        form=TableForm.of(metadata),
         base=base,
     )
 

@@ -13,15 +13,14 @@ Old files keep the spec they were written under. What is not configured is left 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from frazil.errors import ConfigError
-from frazil.lake.catalogs import Catalog
-from frazil.model.columns import VARIANT, Decimal, Field, Primitive, Schema, StructOf, TableShape, Type
-from frazil.model.names import TableName
-from frazil.model.partitions import BadPartition, PartitionSpec, Transform, WantedPartition, takes
-from frazil.model.remembered import Remembered
+from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.model.ids import TableName
+from frazil.model.partition import BadPartition, PartitionSpec, Transform, WantedPartition, takes
+from frazil.model.schema import VARIANT, Decimal, Field, Primitive, Remembered, Schema, SourceSchema, StructOf, Type
 from frazil.model.write import SortField, TableOptions
 
 _UNSORTED = 0
@@ -87,6 +86,16 @@ def parse_layout(table: TableName, schema: Schema, metadata: Mapping[str, Any]) 
     return Layout(spec=spec, specs=tuple(specs), sort=sort, sort_order_id=order_id)
 
 
+def partition_texts(spec: PartitionSpec, schema: Schema) -> tuple[str, ...]:
+    """As a configuration writes them; by a field's own name where its column is nested."""
+    names = {field.id: field.name for field in schema}
+    return tuple(
+        WantedPartition(names.get(field.source_id, field.name), field.transform).text
+        for field in spec.fields
+        if field.transform.name != "void"
+    )
+
+
 def unpartitioned(specs: Sequence[PartitionSpec]) -> PartitionSpec | None:
     """A spec under which deletes reach every partition, one without any field at best."""
     return min((spec for spec in specs if not spec.partitions), key=lambda spec: len(spec.fields), default=None)
@@ -130,7 +139,7 @@ def check_layout(
             )
 
 
-def check_identifiers(table: TableName, schema: Schema, shape: TableShape, options: TableOptions) -> None:
+def check_identifiers(table: TableName, schema: Schema, shape: SourceSchema, options: TableOptions) -> None:
     """Raises ConfigError if the table says that other columns identify its rows than the key does."""
     identifiers = [field.name for field in schema.identifiers]
     if options.mode.needs_key and schema.identifier_ids and set(identifiers) != set(shape.key):
@@ -154,7 +163,8 @@ def layout_change(
         wanted = {}
         for one in options.partition:
             path, field = _resolve(table, schema, one.column, "partition", known)
-            wanted[field.id, one.transform] = one, ".".join(path)
+            column = ".".join(path)
+            wanted[field.id, one.transform] = replace(one, column=column), column
         there = {(field.source_id, field.transform): field.name for field in layout.spec.fields}
         # A void field sends no row anywhere: what a first version of the format keeps of a removed field stays.
         remove = [name for key, name in there.items() if key not in wanted and key[1].name != "void"]
@@ -277,6 +287,13 @@ def _dotted(fields: Sequence[Field]) -> list[str]:
 
 def _is_plain(type_: Type) -> bool:
     return isinstance(type_, Primitive | Decimal) and type_ != VARIANT
+
+
+def preserved_order(metadata: Mapping[str, Any]) -> list[int]:
+    """Fields by whose values the table's sort order goes, be it roughly. Pure."""
+    default = metadata.get("default-sort-order-id", _UNSORTED)
+    order = next((o for o in metadata.get("sort-orders", ()) if o["order-id"] == default), {"fields": ()})
+    return [one["source-id"] for one in order["fields"] if not one["transform"].startswith(("bucket", "void"))]
 
 
 def _parse_sort(schema: Schema, metadata: Mapping[str, Any]) -> tuple[tuple[SortField, ...], int | None]:

@@ -13,22 +13,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from frazil.lake.catalogs import Catalog, catalog_error
-from frazil.lake.commits import base_of
-from frazil.lake.delete_manifests import merge_delete_manifests
-from frazil.lake.failures import JAVA_ERRORS
-from frazil.lake.handles import Handles, made_once
-from frazil.lake.handover import java_list, set_summary
-from frazil.lake.heads import MAIN, read_head
-from frazil.lake.publish import publish_staged
+from frazil.iceberg.catalogs.open_catalog import Catalog, catalog_error
+from frazil.iceberg.commits.committer import base_of
+from frazil.iceberg.commits.transaction import publish_staged
+from frazil.iceberg.jvm.bridge import java_list, set_summary
+from frazil.iceberg.jvm.errors import JAVA_ERRORS
+from frazil.iceberg.jvm.method_handles import Handles, made_once
+from frazil.iceberg.tables.delete_manifests import merge_delete_manifests
+from frazil.iceberg.tables.head import MAIN, read_head
 from frazil.model.commit import CommitAnswer
+from frazil.model.files import LiveManifest
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.live import LiveManifest
-from frazil.model.names import TableName
 
 
-class ManifestLake:
-    """Manifests of the tables of one catalog. Implements `frazil.maintenance.manifests.ManifestsLake`."""
+class ManifestCommitter:
+    """Manifests of the tables of one catalog. Implements `frazil.maintenance.rewrite_manifests.RewritesManifests`."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

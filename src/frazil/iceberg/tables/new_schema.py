@@ -3,7 +3,7 @@
     shape, mode --target_columns--> the source's columns [, _op, _position, _before]  --new_schema--> fields with ids
     schema, mode --source_schema--> what the table tells about the source's columns
 
-What an existing table's schema must become is planned in `evolution`.
+What an existing table's schema must become is planned in `schema_diff`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from frazil.errors import BadInput, ConfigError
-from frazil.model.columns import (
+from frazil.model.ids import TableName
+from frazil.model.schema import (
     DOUBLE,
     FLOAT,
     INT,
@@ -24,13 +25,12 @@ from frazil.model.columns import (
     Field,
     ListOf,
     MapOf,
+    Remembered,
     Schema,
+    SourceSchema,
     StructOf,
-    TableShape,
     Type,
 )
-from frazil.model.names import TableName
-from frazil.model.remembered import Remembered
 from frazil.model.write import CHANGELOG_BEFORE, CHANGELOG_OP, CHANGELOG_POSITION, DeleteMode
 
 OWN = "frazil"
@@ -38,12 +38,12 @@ _CHANGELOG = tuple(Column(name, STRING, "STRING", OWN) for name in (CHANGELOG_OP
 _CHANGELOG_NAMES = (CHANGELOG_OP, CHANGELOG_POSITION, CHANGELOG_BEFORE)
 
 
-def target_columns(table: TableName, shape: TableShape, mode: DeleteMode) -> tuple[Column, ...]:
+def target_columns(table: TableName, shape: SourceSchema, mode: DeleteMode) -> tuple[Column, ...]:
     """The columns the table must have: the source's, and for a changelog what happened, when, and the row before."""
     if mode is not DeleteMode.APPEND_ONLY:
         return shape.columns
-    for name in _CHANGELOG_NAMES:
-        if shape.column(name) is not None:
+    for name in (column.name for column in shape.columns):
+        if name.casefold() in _CHANGELOG_NAMES:  # Spark looks at no name's case
             raise ConfigError(
                 f"table {table}: the source has a column {name!r}, which a changelog needs for itself",
                 hint=f"rename the column {name} in the source, or choose another mode than {mode}",
@@ -66,7 +66,7 @@ def source_schema(schema: Schema, mode: DeleteMode) -> Schema:
     return replace(schema, fields=tuple(field for field in schema if field.name not in _CHANGELOG_NAMES))
 
 
-def new_schema(table: TableName, shape: TableShape, mode: DeleteMode) -> Schema:
+def new_schema(table: TableName, shape: SourceSchema, mode: DeleteMode) -> Schema:
     """The schema of a table to be created: ids in order, key columns required and identifying.
 
     A changelog has no identifier: one key appears in it many times.
@@ -94,7 +94,7 @@ def numbered(columns: Sequence[Column], required: Sequence[str] = ()) -> tuple[F
     return tuple(fields)
 
 
-def check_key(table: TableName, shape: TableShape) -> None:
+def check_key(table: TableName, shape: SourceSchema) -> None:
     """Raises ConfigError for a key that cannot identify rows: none, floats (H21), anything nested."""
     if not shape.key:
         raise ConfigError(

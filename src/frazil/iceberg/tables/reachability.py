@@ -18,12 +18,12 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from frazil.lake.catalogs import Catalog, catalog_error
-from frazil.lake.failures import JAVA_ERRORS
-from frazil.lake.handles import Handles, handles_of, lines, made_once
-from frazil.lake.handover import java_list
-from frazil.lake.heads import Base
-from frazil.model.names import TableName
+from frazil.iceberg.catalogs.open_catalog import Catalog, catalog_error
+from frazil.iceberg.jvm.bridge import java_list
+from frazil.iceberg.jvm.errors import JAVA_ERRORS
+from frazil.iceberg.jvm.method_handles import Handles, handles_of, lines, made_once
+from frazil.iceberg.tables.head import Base
+from frazil.model.ids import TableName
 
 _SCHEME = r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?"
 _SLASHES = "/+"

@@ -10,6 +10,7 @@
                                                        new-column: <name>_v2 takes the values from now on
     required, source says it may be null               make optional  (never an identifier)
     ours, and a complete description lacks it          none: it reads as NULL; with `drop` it is dropped
+    none, and one that held it was dropped by others   stop: added again, it would be NULL in all older rows
     another order than the source's                    move           (others' columns stay where they are)
 
 The same inside structs, lists and maps. Planning again after a plan was applied yields nothing.
@@ -20,13 +21,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from frazil.lake.changes import Add, Drop, MakeOptional, Move, Rename, SchemaChange, Step
-from frazil.lake.reshaping import Contradiction, contradiction, nested, walk
-from frazil.lake.schemas import OWN, before_column
-from frazil.lake.settling import Settled, settle_columns
-from frazil.model.columns import Column, Field, Schema, StructOf
-from frazil.model.names import TableName
-from frazil.model.remembered import Remembered
+from frazil.errors import TableChanged
+from frazil.iceberg.tables.column_match import MatchedColumn, settle_columns
+from frazil.iceberg.tables.new_schema import OWN, before_column
+from frazil.iceberg.tables.schema_steps import Add, Drop, MakeOptional, Move, Rename, SchemaChange, Step
+from frazil.iceberg.tables.type_promotion import Contradiction, contradiction, nested, walk
+from frazil.model.ids import TableName
+from frazil.model.schema import Column, Field, Remembered, Schema, StructOf
 from frazil.model.write import CHANGELOG_BEFORE, TableOptions
 
 _CONFIGURATION, _TABLE, _SQL = "configuration", "table", "sql"
@@ -47,11 +48,14 @@ def difference(
     """What must change for the columns to fit. `known` is what the table remembers; of the fields `kept` none is
     dropped, since partitions or the sort order rest on them.
 
-    Raises BadInput, or ConfigError where configuration gave the type, for a column that contradicts the table.
+    Raises BadInput, or ConfigError where configuration gave the type, for a column that contradicts the table, and
+    TableChanged for one that somebody else has dropped.
     """
     memory = known or {}
     sourced = [column for column in columns if column.origin != OWN]
     settled = settle_columns(table, sourced, schema, memory, options)
+    lost = _lost(schema, memory)
+    _refuse_lost(table, settled, lost)
     own = _own_columns(columns, [place.column for place in settled])
     follows = options.drop and _described(sourced)
     gone, notes = _gone(schema, memory, settled, follows, kept)
@@ -87,7 +91,7 @@ def difference(
         steps=steps,
         columns=(*(place.column for place in settled), *own),
         memory=remembered,
-        remembers_more=remembered != before,
+        remembers_more=remembered != before or bool(lost and _described(sourced)),
         notes=notes,
     )
 
@@ -103,7 +107,7 @@ def _described(columns: Sequence[Column]) -> bool:
 def _gone(
     schema: Schema,
     known: Mapping[int, Remembered],
-    settled: Sequence[Settled],
+    settled: Sequence[MatchedColumn],
     follows: bool,
     kept: Collection[int],
 ) -> tuple[list[Field], tuple[str, ...]]:
@@ -119,6 +123,35 @@ def _gone(
         if field.id in kept
     ]
     return [field for field in gone if field.id not in kept], tuple(notes)
+
+
+def _lost(schema: Schema, known: Mapping[int, Remembered]) -> list[Remembered]:
+    """Fields that somebody else has dropped: we forget ours in the commit that drops them."""
+    there = {field.id for field in schema}
+    return [memory for field_id, memory in known.items() if field_id not in there and not memory.retired]
+
+
+def _refuse_lost(table: TableName, settled: Sequence[MatchedColumn], lost: Sequence[Remembered]) -> None:
+    for column in (place.column for place in settled if place.field is None and place.retires is None):
+        if not any(_held(memory, column) for memory in lost):
+            continue
+        raise TableChanged(
+            f"table {table}: somebody dropped the column {column.name!r}, which the source still has",
+            hint=f"Either add it again, ALTER TABLE {table} ADD COLUMN {column.name} (in Iceberg's words its type is "
+            f"{column.type}), and restart: rows that are there read NULL in it until they change at the source. Or "
+            f"load the table anew: `frazil drop CONFIG {table} --force` and restart, "
+            "if the source still has all of it.",
+            table=table.text,
+            column=column.name,
+            what="dropped column",
+        )
+
+
+def _held(memory: Remembered, column: Column) -> bool:
+    """Whether the field held this column of the source."""
+    if memory.identity is not None and column.identity is not None:
+        return memory.identity == column.identity
+    return bool(set(memory.carried) & set(column.carried_as))
 
 
 # types
@@ -187,7 +220,9 @@ def _moved_along(step: Add, renames: Sequence[Rename]) -> Add:
     return replace(step, parent=parent)
 
 
-def _moves(schema: Schema, gone: Sequence[Field], settled: Sequence[Settled], adds: Sequence[Add]) -> tuple[Move, ...]:
+def _moves(
+    schema: Schema, gone: Sequence[Field], settled: Sequence[MatchedColumn], adds: Sequence[Add]
+) -> tuple[Move, ...]:
     """Columns whose order the source tells share the places they have among themselves; others keep theirs."""
     names = {place.field.id: place.column.name for place in settled if place.field is not None}
     now = [names.get(field.id, field.name) for field in schema if field not in gone]
@@ -207,7 +242,7 @@ def _moves(schema: Schema, gone: Sequence[Field], settled: Sequence[Settled], ad
 
 
 def _memory(
-    schema: Schema, known: Mapping[int, Remembered], settled: Sequence[Settled], gone: Sequence[Field]
+    schema: Schema, known: Mapping[int, Remembered], settled: Sequence[MatchedColumn], gone: Sequence[Field]
 ) -> dict[str, Remembered]:
     """By name. A name in rows belongs to one field: one that has lost all of its names keeps its values and retires."""
     names = {place.field.id: place.column.name for place in settled if place.field is not None}

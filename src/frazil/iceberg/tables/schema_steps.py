@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from frazil.model.columns import Column, Schema, Type
-from frazil.model.remembered import Remembered
+from frazil.model.schema import Column, Remembered, Schema, Type
 
 Path = tuple[str, ...]
 

@@ -18,8 +18,8 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from frazil.errors import ConfigError
-from frazil.lake.catalogs import Catalog, iceberg_properties
-from frazil.lake.handles import Handles, handles_of, made_once, text
+from frazil.iceberg.catalogs.open_catalog import Catalog, iceberg_properties
+from frazil.iceberg.jvm.method_handles import Handles, handles_of, made_once, text
 from frazil.storage import credentials
 
 _STORAGE = ("s3.", "client.", "gcs.", "adls.", "hadoop.", "frazil.", "io-impl")

@@ -18,22 +18,22 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from frazil.errors import CatalogRefused
-from frazil.lake.catalogs import Catalog, catalog_error, iceberg_properties
-from frazil.lake.census import TableCensus
-from frazil.lake.expiry import parse_snapshots
-from frazil.lake.failures import JAVA_ERRORS, NO_FILE, NO_JSON, NO_SUCH_TABLE, failure_of
-from frazil.lake.handles import Handles, handles_of, lines, made_once
-from frazil.lake.handover import java_list
-from frazil.lake.heads import MAIN, document_of, parse_head, read_metadata
-from frazil.lake.reachable import Reach, to_stream
-from frazil.lake.table_storage import is_local, table_location
-from frazil.lake.tables import DATA_PATH_PROPERTY, Tables
-from frazil.model.deletions import ListedFile, Standing, TablePlace
-from frazil.model.names import TableName
-from frazil.model.snapshots import GC_PROPERTY
+from frazil.iceberg.catalogs.open_catalog import Catalog, catalog_error, iceberg_properties
+from frazil.iceberg.catalogs.table_scan import CatalogTableScan
+from frazil.iceberg.commits.expire import parse_snapshots
+from frazil.iceberg.commits.snapshots import GC_PROPERTY
+from frazil.iceberg.jvm.bridge import java_list
+from frazil.iceberg.jvm.errors import JAVA_ERRORS, NO_FILE, NO_JSON, NO_SUCH_TABLE, failure_of
+from frazil.iceberg.jvm.method_handles import Handles, handles_of, lines, made_once
+from frazil.iceberg.system.queue_rows import ListedFile, Remains, TablePlace, TableStanding
+from frazil.iceberg.tables.head import MAIN, document_of, parse_head, read_metadata
+from frazil.iceberg.tables.reachability import Reach, to_stream
+from frazil.iceberg.tables.storage import is_local, table_location
+from frazil.iceberg.tables.tables import Tables
+from frazil.model.ids import TableName
+from frazil.storage.table_locations import DATA_PATH, METADATA_PATH, lies_in, own_locations
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_METADATA_PATH_PROPERTY = "write.metadata.path"
 _BULK_FAILED = "org.apache.iceberg.io.BulkDeletionFailureException"
 _OWN_FOLDERS = ("shard=", "epoch=", "fence=", "replay=", "deletes", "partial", "vectors")
 
@@ -46,29 +46,30 @@ class TableFiles:
         self._queue = queue
         self._asked: tuple[tuple[str, str], dict[str, bool]] | None = None
 
-    def census(self) -> TableCensus:
+    def table_scan(self) -> CatalogTableScan:
         """Nothing is asked yet."""
-        return TableCensus(self._catalog)
+        return CatalogTableScan(self._catalog)
 
-    def standing(self, table: TableName) -> Standing:
+    def standing(self, table: TableName) -> TableStanding:
         """Raises CatalogUnavailable or CatalogRefused."""
         if not Tables(self._catalog).exists(table):
-            return Standing(None)
+            return TableStanding(None)
         base, _ = read_metadata(self._catalog, table)
         seen = parse_snapshots(base)
-        return Standing(seen.uuid, seen.may_be_cleaned)
+        locations = own_locations(table_location(base.document["location"]), seen.properties)
+        return TableStanding(seen.uuid, seen.may_be_cleaned, locations)
 
     def place(self, table: TableName) -> TablePlace:
         """Raises CatalogUnavailable, CatalogRefused, or TableChanged if the table is gone."""
         base, document = read_metadata(self._catalog, table)
         seen = parse_snapshots(base)
         location = table_location(document["location"])
-        data = seen.properties.get(DATA_PATH_PROPERTY, f"{location}/data").rstrip("/")
-        metadata = seen.properties.get(_METADATA_PATH_PROPERTY, f"{location}/metadata").rstrip("/")
+        data = seen.properties.get(DATA_PATH, f"{location}/data").rstrip("/")
+        metadata = seen.properties.get(METADATA_PATH, f"{location}/metadata").rstrip("/")
         return TablePlace(
             uuid=seen.uuid,
-            data_location=data if data.startswith(f"{location}/") else None,
-            metadata_location=metadata if metadata.startswith(f"{location}/") else None,
+            data_location=data if lies_in(data, [location]) else None,
+            metadata_location=metadata if lies_in(metadata, [location]) else None,
             main=parse_head(document),
             branches={
                 name: parse_head(document, branch=name)
@@ -93,7 +94,7 @@ class TableFiles:
             answers.update((path, path in free) for path in fresh)
         return [path for path in paths if answers[path]]
 
-    def reached(self, metadata_file: str) -> Sequence[str]:
+    def remains(self, metadata_file: str) -> Remains:
         """All files that this metadata file reaches, itself included; none if it is gone, or says that its files are
         shared. Raises CatalogUnavailable or CatalogRefused."""
         io = self._io(None)
@@ -102,11 +103,13 @@ class TableFiles:
             document = document_of(self._catalog, metadata)
         except JAVA_ERRORS as error:
             if failure_of(error, iceberg_properties(self._catalog.settings)).has(*NO_FILE):
-                return ()
+                return Remains()
             raise catalog_error(self._catalog, error, "read the metadata of a dropped table", metadata_file) from None
-        if document.get("properties", {}).get(GC_PROPERTY, "true").lower() == "false":
-            return ()
-        return Reach(self._catalog, self._queue, document, metadata, io).reached()
+        properties = document.get("properties", {})
+        if properties.get(GC_PROPERTY, "true").lower() == "false":
+            return Remains()
+        files = Reach(self._catalog, self._queue, document, metadata, io).reached()
+        return Remains(files, own_locations(table_location(document["location"]), properties))
 
     def delete(self, table: TableName, paths: Sequence[str]) -> Mapping[str, str]:
         """Those that could not be deleted, with why; one that is not there counts as deleted. Raises

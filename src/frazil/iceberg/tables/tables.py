@@ -6,7 +6,7 @@
                           | columns to add, types to widen
                           v
                       one commit of its own --conflict or no answer?--> load, difference again
-    then the same for partitioning and sort order (`partitioning`)
+    then the same for partitioning and sort order (`layout`)
 
 Evolving is a commit of its own and comes before any file is written under the new ids, so a column that somebody else
 added meanwhile keeps its id and ours gets another one.
@@ -22,13 +22,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from frazil.errors import CatalogUnavailable, ConfigError, FrazilError
-from frazil.lake.capabilities import by_type, check_deletes, check_version, learn
-from frazil.lake.catalogs import Catalog, iceberg_properties
-from frazil.lake.changes import Add, Drop, MakeOptional, Move, Rename, SchemaChange, Step, Widen, dotted
-from frazil.lake.creation import create_table, uuid_properties
-from frazil.lake.evolution import difference
-from frazil.lake.failures import (
+from frazil.clock import Clock, SystemClock
+from frazil.errors import BadInput, CatalogUnavailable, ClockBehind, ConfigError, FrazilError, TableChanged
+from frazil.iceberg.catalogs.capabilities import by_type, check_deletes, check_version, learn
+from frazil.iceberg.catalogs.open_catalog import Catalog, iceberg_properties
+from frazil.iceberg.commits.transaction import too_early
+from frazil.iceberg.jvm.errors import (
     ALREADY_EXISTS,
     COMMIT_FAILED,
     FORBIDDEN,
@@ -36,30 +35,52 @@ from frazil.lake.failures import (
     NO_SUCH_TABLE,
     NOT_AUTHORIZED,
     UNSUPPORTED,
-    Failure,
+    JavaFailure,
     as_error,
     failure_of,
 )
-from frazil.lake.heads import Base, read_metadata
-from frazil.lake.partitioning import (
+from frazil.iceberg.tables.column_match import settle_columns
+from frazil.iceberg.tables.create import CREATED_PROPERTY, create_table, uuid_properties
+from frazil.iceberg.tables.encryption import check_plain
+from frazil.iceberg.tables.head import Base, read_metadata
+from frazil.iceberg.tables.layout import (
     LayoutChange,
     check_identifiers,
     check_layout,
     layout_change,
     parse_layout,
+    preserved_order,
     stage_layout,
     unpartitioned,
 )
-from frazil.lake.schemas import check_required, new_schema, numbered, target_columns
-from frazil.lake.table_storage import table_location
-from frazil.model.columns import STRING, BadType, Column, Schema, TableShape, Type
-from frazil.model.names import TableName
-from frazil.model.partitions import PartitionSpec
-from frazil.model.remembered import COLUMNS_PROPERTY, columns_property, remembered
+from frazil.iceberg.tables.new_schema import check_required, first_memory, new_schema, numbered, target_columns
+from frazil.iceberg.tables.schema_diff import difference
+from frazil.iceberg.tables.schema_steps import Add, Drop, MakeOptional, Move, Rename, SchemaChange, Step, Widen, dotted
+from frazil.iceberg.tables.storage import table_location
+from frazil.model.commit import Conflicted
+from frazil.model.ids import TableName
+from frazil.model.metrics_modes import ALL_TOLD, MetricsModes
+from frazil.model.partition import PartitionSpec
+from frazil.model.schema import (
+    COLUMNS_PROPERTY,
+    STRING,
+    BadType,
+    Column,
+    Schema,
+    SourceSchema,
+    Type,
+    columns_property,
+    remembered,
+)
+from frazil.model.table_form import TableForm
 from frazil.model.write import DeleteMode, EpochTarget, Role, SortField, TableOptions, TableTask
+from frazil.retry import Attempt, Done, commit_with_retry
+from frazil.storage.table_locations import DATA_PATH
 
-DATA_PATH_PROPERTY = "write.data.path"
-_EVOLVE_ATTEMPTS = 5
+Stage = Callable[[Any], None]
+"""Stages a change in a Java transaction."""
+Plan = Callable[[Base, Mapping[str, Any]], tuple[Done, Stage | None]]
+"""What a table is like, and what must be staged so that it is as it should be; None if nothing must."""
 _NO_OPTIONS = TableOptions()
 _NO_STORAGE: Mapping[str, str] = MappingProxyType({})
 
@@ -78,8 +99,14 @@ class LoadedTable:
     sort_order_id: int | None = None
     format_version: int
     properties: Mapping[str, str]
+    is_unused: bool = False
+    """Frazil made it, and nothing was ever published to it: nobody misses it as it is."""
     storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """The properties of the table's file system by Iceberg's names, its credentials among them."""
+    metrics: MetricsModes = ALL_TOLD
+    """How much is told of its columns."""
+    form: TableForm | None = field(default=None, repr=False, compare=False)
+    """What files that are written for it now rest on."""
 
     @property
     def delete_spec(self) -> PartitionSpec:
@@ -89,7 +116,7 @@ class LoadedTable:
     @property
     def data_location(self) -> str:
         """Where data files go: all paths of an epoch start with it."""
-        return self.properties.get(DATA_PATH_PROPERTY, f"{self.location.rstrip('/')}/data").rstrip("/")
+        return self.properties.get(DATA_PATH, f"{self.location.rstrip('/')}/data").rstrip("/")
 
     def task(
         self,
@@ -116,46 +143,63 @@ class LoadedTable:
             sort=self.sort,
             sort_order_id=self.sort_order_id,
             storage=self.storage,
+            metrics=self.metrics,
         )
 
 
 class Tables:
     """The tables of one catalog in one session."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, clock: Clock | None = None) -> None:
         self._catalog = catalog
+        self._clock = clock or SystemClock()
 
     def exists(self, table: TableName) -> bool:
         with self._explained("look for the table", table):
             return bool(self._catalog.java.tableExists(self._catalog.identifier(table)))
 
     def load(self, table: TableName) -> LoadedTable:
-        """Raises TableChanged if there is none, ConfigError if it has a type this product does not know."""
+        """Raises TableChanged if there is none, ConfigError if it has a type this product does not know or is
+        encrypted."""
         base, metadata = read_metadata(self._catalog, table)
         return parse_table(table, metadata, base.storage)
 
-    def ensure(self, table: TableName, shape: TableShape, options: TableOptions) -> LoadedTable:
+    def ensure(self, table: TableName, shape: SourceSchema, options: TableOptions) -> LoadedTable:
         """The table, made if it does not exist, evolved if the shape has more or wider columns, and cut and sorted as
-        configured. A table that somebody else made is taken as it is, if its rules allow for the shape.
+        configured. A table that somebody else made is taken as it is, if its rules allow for the shape. One that we
+        made for another shape, and never published to, is made anew.
 
         Raises ConfigError or BadInput, naming table and column, if they do not.
         """
-        columns = target_columns(table, shape, options.mode)
         if not self.exists(table):
             self.create(table, shape, options)
+        try:
+            loaded = self._fitted(table, shape, options)
+        except (BadInput, ConfigError, TableChanged):
+            if not self.load(table).is_unused:
+                raise
+        else:
+            if not loaded.is_unused or _keeps_names(loaded, shape, options):
+                return loaded
+        _planned(table, shape, options)  # what cannot be made leaves what is there
+        self.drop(table)
+        self.create(table, shape, options)
+        return self._fitted(table, shape, options)
+
+    def _fitted(self, table: TableName, shape: SourceSchema, options: TableOptions) -> LoadedTable:
+        columns = target_columns(table, shape, options.mode)
         schema = self.evolve(table, columns, options)
         check_required(table, columns, schema)
         check_identifiers(table, schema, shape, options)
         return self._arrange(table, options)
 
-    def create(self, table: TableName, shape: TableShape, options: TableOptions) -> LoadedTable:
+    def create(self, table: TableName, shape: SourceSchema, options: TableOptions) -> LoadedTable:
         """Makes the table, and its namespaces where they are missing. A table that another process made first is
         loaded; whether the shape fits it is for `evolve` to say.
 
         Raises ConfigError, before anything is made, for a key, a partition or a sort field that cannot be.
         """
-        schema = new_schema(table, shape, options.mode)
-        check_layout(table, schema, options)
+        schema = _planned(table, shape, options)
         self.ensure_namespace(table.namespace)
         failure = create_table(self._catalog, table, schema, shape, options)
         if failure is not None and not self._exists_after(failure, table):
@@ -190,40 +234,28 @@ class Tables:
                     raise self._error(failure, "create the namespace", name) from None
 
     def evolve(self, table: TableName, columns: Sequence[Column], options: TableOptions = _NO_OPTIONS) -> Schema:
-        """Makes the columns fit, by whatever `evolution` plans, in one commit of its own.
+        """Makes the columns fit, by whatever `schema_diff` plans, in one commit of its own.
 
         Returns the schema that has them all. Raises BadInput or ConfigError if a column contradicts the table, and
         CatalogUnavailable if the catalog kept refusing.
         """
-        last: Failure | None = None
-        for _ in range(_EVOLVE_ATTEMPTS + 1):
-            base, metadata = read_metadata(self._catalog, table)
+
+        def plan(_base: Base, metadata: Mapping[str, Any]) -> tuple[Schema, Stage | None]:
             change = planned(table, columns, options, metadata)
-            if not change:
-                return parse_table(table, metadata).schema
-            last = self._apply(table, base, change)
-        raise CatalogUnavailable(
-            f"cannot evolve the table {table} at {self._endpoint}: {last or 'it keeps changing'}",
-            hint="another writer may be changing the same table's columns: let it finish, then start again",
-            table=table.text,
-        )
+            return parse_table(table, metadata).schema, partial(self._stage, change=change) if change else None
+
+        return self._commit_until(f"cannot evolve the table {table}", table, plan)
 
     def _arrange(self, table: TableName, options: TableOptions) -> LoadedTable:
         """Brings partitioning and sort order to what is configured, in one commit of its own. Raises like `evolve`."""
-        last: Failure | None = None
-        for _ in range(_EVOLVE_ATTEMPTS + 1):
-            base, metadata = read_metadata(self._catalog, table)
+
+        def plan(base: Base, metadata: Mapping[str, Any]) -> tuple[LoadedTable, Stage | None]:
             loaded = parse_table(table, metadata, base.storage)
             layout = parse_layout(table, loaded.schema, metadata)
             change = layout_change(table, loaded.schema, layout, options, remembered(loaded.properties))
-            if not change:
-                return loaded
-            last = self._once(table, base, partial(stage_layout, self._catalog, change=change))
-        raise CatalogUnavailable(
-            f"cannot change the partitioning of the table {table} at {self._endpoint}: {last or 'it keeps changing'}",
-            hint="another writer may be changing the same table: let it finish, then start again",
-            table=table.text,
-        )
+            return loaded, partial(stage_layout, self._catalog, change=change) if change else None
+
+        return self._commit_until(f"cannot change the partitioning of the table {table}", table, plan)
 
     def set_property(self, table: TableName, name: str, value: str | None) -> None:
         """In a commit of its own, if it is another one by now; None removes it. Raises like `evolve`."""
@@ -232,17 +264,27 @@ class Tables:
             update = transaction.updateProperties()
             (update.remove(name) if value is None else update.set(name, value)).commit()
 
-        last: Failure | None = None
-        for _ in range(_EVOLVE_ATTEMPTS + 1):
-            base, metadata = read_metadata(self._catalog, table)
-            if parse_table(table, metadata).properties.get(name) == value:
-                return
-            last = self._once(table, base, stage)
-        raise CatalogUnavailable(
-            f"cannot set {name} of the table {table} at {self._endpoint}: {last or 'it keeps changing'}",
-            hint="another writer may be changing the same table: let it finish, then start again",
-            table=table.text,
-        )
+        def plan(_base: Base, metadata: Mapping[str, Any]) -> tuple[None, Stage | None]:
+            return None, None if parse_table(table, metadata).properties.get(name) == value else stage
+
+        self._commit_until(f"cannot set {name} of the table {table}", table, plan)
+
+    def _commit_until(self, what: str, table: TableName, plan: Plan[Done]) -> Done:
+        """Commits what `plan` wants staged until it wants nothing more. Raises CatalogUnavailable, and like `plan`."""
+
+        def once(_lost: int) -> Attempt[Done]:
+            failure: JavaFailure | None = None
+            for _ in ("change it", "see that it fits"):
+                base, metadata = read_metadata(self._catalog, table)
+                done, stage = plan(base, metadata)
+                if stage is None:
+                    return Attempt(done)
+                if (failure := self._once(table, base, stage)) is not None:
+                    break
+            return Attempt(done, Conflicted(str(failure or "it keeps changing")))
+
+        hint = "another writer may be changing the same table: let it finish, then start again"
+        return commit_with_retry(f"{what} at {self._endpoint}", once, self._clock, table=table.text, hint=hint)[0]
 
     def plan(self, table: TableName, columns: Sequence[Column], options: TableOptions) -> SchemaChange:
         """What `evolve` would do. Raises like it."""
@@ -273,10 +315,7 @@ class Tables:
                 ) from None
             raise self._error(failure, "rename the table", table.text) from None
 
-    def _apply(self, table: TableName, base: Base, change: SchemaChange) -> Failure | None:
-        return self._once(table, base, lambda transaction: self._stage(transaction, change))
-
-    def _once(self, table: TableName, base: Base, stage: Callable[[Any], None]) -> Failure | None:
+    def _once(self, table: TableName, base: Base, stage: Callable[[Any], None]) -> JavaFailure | None:
         """Tries once, on exactly this base. Returns a failure after which looking again makes sense, raises others.
 
         iceberg-java stages, and its own retries are not used: they would apply the same steps to another schema.
@@ -286,6 +325,8 @@ class Tables:
             start = transaction.startMetadata()
             if not start.equals(base.metadata):
                 return None
+            if (early := too_early(self._catalog, base)) is not None:
+                raise ClockBehind(f"cannot change {table}: {early.reason}", hint=early.hint, table=table.text)
             stage(transaction)
             transaction.underlyingOps().commit(start, transaction.currentMetadata())
         except JAVA_ERRORS as error:
@@ -339,7 +380,7 @@ class Tables:
         except JAVA_ERRORS:
             return False
 
-    def _exists_after(self, failure: Failure, table: TableName) -> bool:
+    def _exists_after(self, failure: JavaFailure, table: TableName) -> bool:
         """After a creation that failed: somebody else's table, or ours whose answer was lost."""
         if failure.is_a(ALREADY_EXISTS, COMMIT_FAILED):
             return True
@@ -359,10 +400,10 @@ class Tables:
     def _endpoint(self) -> str:
         return self._catalog.settings.endpoint
 
-    def _failure(self, error: BaseException) -> Failure:
+    def _failure(self, error: BaseException) -> JavaFailure:
         return failure_of(error, iceberg_properties(self._catalog.settings))
 
-    def _error(self, failure: Failure, doing: str, what: str) -> FrazilError:
+    def _error(self, failure: JavaFailure, doing: str, what: str) -> FrazilError:
         return as_error(failure, doing, self._endpoint, what, who=self._catalog.settings.identity)
 
 
@@ -391,9 +432,24 @@ def _type_of(step: Step) -> Type:
             return STRING
 
 
+def _planned(table: TableName, shape: SourceSchema, options: TableOptions) -> Schema:
+    """Raises ConfigError for a key, a partition or a sort field that cannot be."""
+    schema = new_schema(table, shape, options.mode)
+    check_layout(table, schema, options, first_memory(shape.columns, schema))
+    return schema
+
+
+def _keeps_names(loaded: LoadedTable, shape: SourceSchema, options: TableOptions) -> bool:
+    """Whether every column of the shape has its field under its own name, not in one that took over from another."""
+    memory = remembered(loaded.properties)
+    settled = settle_columns(loaded.name, shape.columns, loaded.schema, memory, options, shape.key)
+    return all(one.column.name == column.name for one, column in zip(settled, shape.columns, strict=True))
+
+
 def parse_table(table: TableName, metadata: Mapping[str, Any], storage: Mapping[str, str] = _NO_STORAGE) -> LoadedTable:
     """Pure: `metadata` is a metadata file's JSON. Raises ConfigError if a column has a type or the table a
-    partitioning that we do not know."""
+    partitioning that we do not know, or if it is encrypted."""
+    check_plain(table, metadata)
     current = next(s for s in metadata["schemas"] if s["schema-id"] == metadata["current-schema-id"])
     try:
         schema = Schema.from_json(current)
@@ -415,5 +471,8 @@ def parse_table(table: TableName, metadata: Mapping[str, Any], storage: Mapping[
         sort_order_id=layout.sort_order_id,
         format_version=metadata["format-version"],
         properties=metadata.get("properties", {}),
+        is_unused=not metadata.get("snapshots") and CREATED_PROPERTY in metadata.get("properties", {}),
         storage=storage,
+        metrics=MetricsModes.told(metadata.get("properties", {}), schema, preserved_order(metadata)),
+        form=TableForm.of(metadata),
     )

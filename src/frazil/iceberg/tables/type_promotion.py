@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from frazil.errors import BadInput, ConfigError, FrazilError
-from frazil.lake.changes import Add, Path, Step, Widen
-from frazil.lake.schemas import OWN, can_promote, optional
-from frazil.model.columns import Column, Field, ListOf, MapOf, StructOf, Type, same_type
-from frazil.model.names import TableName
+from frazil.iceberg.tables.new_schema import OWN, can_promote, optional
+from frazil.iceberg.tables.schema_steps import Add, Path, Step, Widen
+from frazil.model.ids import TableName
+from frazil.model.schema import Column, Field, ListOf, MapOf, StructOf, Type, same_type
 
 _CONFIGURATION = "configuration"
 
@@ -68,7 +68,7 @@ def contradiction(table: TableName, column: Column, existing: Field) -> FrazilEr
         f"(from {column.origin}) needs {column.type}",
         hint=f"pin a source type for {column.name} in tables[].columns that fits {existing.type}; "
         "or set on_schema_conflict: new-column, and new values go to a new column; "
-        f"or drop or rename the column in {table} and resync",
+        f"or drop the column in {table}: it is added anew, for rows that come from then on",
         table=table.text,
         column=existing.name,
         existing=str(existing.type),

@@ -19,21 +19,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from frazil.data.deletes.vectors import to_positions
+from frazil.data.keys.codec import KeyCodec, Keys
+from frazil.data.keys.index import KeyIndex
+from frazil.data.read.align import aligned
+from frazil.data.read.parquet import bound_name, open_parquet, read_keys, read_rows, unreadable
 from frazil.errors import BadInput
-from frazil.model.columns import Field, Schema
-from frazil.model.files import FileClosed, Kind
-from frazil.model.live import LiveDelete, LiveFile
-from frazil.model.names import prefix_of
+from frazil.ingest.locate.search import DeletedPositions
+from frazil.ingest.locate.searched_table import SearchedTable
+from frazil.ingest.write.column_mask import INSERTS, KNOWN, Bits, from_masks
+from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
+from frazil.model.files import FileClosed, FileKind, LiveDelete, LiveFile
+from frazil.model.ids import prefix_of
+from frazil.model.schema import Field, Schema
 from frazil.model.write import DeleteMode, EpochTarget, TableTask
-from frazil.workers.lookup.aligning import aligned
-from frazil.workers.lookup.index import KeyIndex
-from frazil.workers.lookup.keys import KeyCodec, Keys
-from frazil.workers.lookup.plan import Deletion
-from frazil.workers.lookup.reading import bound_name, open_parquet, read_keys, read_rows, unreadable
-from frazil.workers.lookup.tables import SearchedTable
-from frazil.workers.lookup.vectors import to_positions
-from frazil.workers.presence import INSERTS, KNOWN, Bits, from_masks
-from frazil.workers.writer import Place, TableEpochWriter
 
 ROWS_AT_ONCE = 1 << 16
 _NOWHERE = -1
@@ -62,7 +61,7 @@ class _Partial:
 def complete(
     table: SearchedTable,
     partial: Sequence[FileClosed],
-    deletions: Sequence[Deletion],
+    deletions: Sequence[DeletedPositions],
     attempt: str,
     index: IndexOf,
     *,
@@ -81,7 +80,7 @@ def complete(
     older = _older_rows(table, partial, deletions, index, indexed)
     first = partial[0]
     target = EpochTarget(first.epoch, first.batch_id, prefix_of(first.path))
-    place = Place(shard=first.worker, attempt=attempt, parquet=table.parquet)
+    place = TaskOutput(shard=first.worker, attempt=attempt, parquet=table.parquet)
     writer = TableEpochWriter(_task(table, schema, target), target, place)
     names, start = [field.name for field in schema], 0
     try:
@@ -112,6 +111,7 @@ def _task(table: SearchedTable, schema: Schema, target: EpochTarget) -> TableTas
         sort=table.sort,
         sort_order_id=table.sort_order_id,
         storage=table.storage,
+        metrics=table.metrics,
     )
 
 
@@ -121,7 +121,7 @@ def _task(table: SearchedTable, schema: Schema, target: EpochTarget) -> TableTas
 def _older_rows(
     table: SearchedTable,
     partial: Sequence[FileClosed],
-    deletions: Sequence[Deletion],
+    deletions: Sequence[DeletedPositions],
     index: IndexOf,
     indexed: bool,
 ) -> OlderRows:
@@ -144,7 +144,7 @@ def _older_rows(
 
 
 def _matches(
-    table: SearchedTable, codec: KeyCodec, one: Deletion, keys: Keys, index: IndexOf, indexed: bool
+    table: SearchedTable, codec: KeyCodec, one: DeletedPositions, keys: Keys, index: IndexOf, indexed: bool
 ) -> tuple[Numbers, Numbers]:
     """Rows of the file that were found alive, each with the partial row that has its key; ascending by position."""
     alive, file = to_positions(one.fresh).astype(np.int64), one.file
@@ -167,7 +167,7 @@ def _survives(table: SearchedTable, file: LiveFile, keys: Keys, needles: Numbers
     if not len(needles):
         return alive
     for delete in file.deletes:
-        if delete.kind is not Kind.EQUALITY_DELETE:
+        if delete.kind is not FileKind.EQUALITY_DELETE:
             continue
         _must_be_by_key(table, delete)
         _, gone = index(delete.path, delete.size).match(keys.take(needles))

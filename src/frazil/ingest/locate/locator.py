@@ -23,47 +23,46 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from frazil.clock import Clock
+from frazil.data import partition_values
+from frazil.data.deletes.deleted_rows import DeletedRows
+from frazil.data.deletes.positions import write_positions
+from frazil.data.deletes.vectors import to_bitmap, write_puffin
+from frazil.data.keys.codec import KeyCodec, Keys
+from frazil.data.keys.index import KeyIndex
+from frazil.data.keys.index_cache import FileIdentity, IndexCache
+from frazil.data.parquet_writer import RollingWriter
+from frazil.data.read.parquet import UnreadableFile, read_keys, unreadable
+from frazil.data.transforms import bind_spec
 from frazil.errors import FrazilError
-from frazil.model.arrow import value_type
-from frazil.model.columns import Schema
-from frazil.model.files import FileClosed, Kind
-from frazil.model.ledger import TableHead
-from frazil.model.live import LiveFile
-from frazil.model.names import key_delete_path, position_delete_path, prefix_of, vectors_path
-from frazil.model.partitions import PartitionSpec
-from frazil.model.ports import Lake, Located
-from frazil.workers import partition_values
-from frazil.workers.lookup.cache import FileIdentity, IndexCache
-from frazil.workers.lookup.completing import complete
-from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.lookup.index import KeyIndex
-from frazil.workers.lookup.keys import KeyCodec, Keys
-from frazil.workers.lookup.plan import (
+from frazil.ingest.locate.completing import complete
+from frazil.ingest.locate.search import (
     VECTORS_FROM_VERSION,
-    Deletion,
-    Road,
-    Wanted,
+    DeletedPositions,
+    SearchMode,
+    WantedKeys,
     by_partition,
     candidates,
-    choose_road,
+    choose_search,
     deletion,
     prunable_by,
     unsearched,
     wanted,
 )
-from frazil.workers.lookup.positions import write_positions
-from frazil.workers.lookup.reading import UnreadableFile, read_keys, unreadable
-from frazil.workers.lookup.tables import SearchedTable
-from frazil.workers.lookup.vectors import to_bitmap, write_puffin
-from frazil.workers.parquet import RollingWriter
-from frazil.workers.transforms import bind_spec
+from frazil.ingest.locate.searched_table import SearchedTable
+from frazil.model.arrow import value_type
+from frazil.model.files import FileClosed, FileKind, LiveFile
+from frazil.model.ids import key_delete_path, position_delete_path, prefix_of, vectors_path
+from frazil.model.ledger import TableHead
+from frazil.model.partition import PartitionSpec
+from frazil.model.ports import Committer, Located
+from frazil.model.schema import Schema
 
 Found = Mapping[str, BitMap64]
 _THREADS = 4
 _FEW_FILES = 4
 
 
-class Roads(Protocol):
+class Searches(Protocol):
     """The searches that Spark performs."""
 
     @property
@@ -83,21 +82,17 @@ class _Epoch:
 
     paths: tuple[str, ...]
     keys: Keys | None = None
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: WantedKeys = field(default_factory=WantedKeys)
     found: dict[str, BitMap64] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class LookupCounts:
-    """Since the start: lookups, data files searched, files whose answer was known from an earlier head, rows found,
-    epochs that were published by equality because the race was lost too often, and partial rows made whole."""
+    """Since the start: data files searched, files whose answer was known from an earlier head, and rows found."""
 
-    lookups: int = 0
     searched: int = 0
     reused: int = 0
     found: int = 0
-    by_equality: int = 0
-    completed: int = 0
 
 
 class TableLocator:
@@ -106,18 +101,18 @@ class TableLocator:
     def __init__(
         self,
         table: SearchedTable,
-        lake: Lake,
+        committer: Committer,
         cache: IndexCache,
         deleted: DeletedRows,
         clock: Clock,
-        roads: Roads | None = None,
-        road: Road | None = None,
+        roads: Searches | None = None,
+        road: SearchMode | None = None,
         counts: LookupCounts | None = None,
     ) -> None:
         """Without `roads` everything is searched here. `road` overrides the choice."""
         self.table = table
         self.counts = counts or LookupCounts()
-        self._lake = lake
+        self._committer = committer
         self._cache = cache
         self._deleted = deleted
         self._clock = clock
@@ -131,15 +126,13 @@ class TableLocator:
     def locate(self, files: Sequence[FileClosed], head: TableHead, *, by_equality: bool) -> Located:
         """See the port. Raises ConfigError for key types that cannot be searched, UnreadableFile for a file that
         nobody here can read, TableChanged for one that is gone, StorageUnavailable."""
-        data = tuple(file for file in files if file.kind is Kind.DATA)
-        partial = tuple(file for file in files if file.kind is Kind.PARTIAL)
+        data = tuple(file for file in files if file.kind is FileKind.DATA)
+        partial = tuple(file for file in files if file.kind is FileKind.PARTIAL)
         if by_equality and partial:
             raise AssertionError(f"{self.table.name}: deletes by key cannot complete {partial[0].path}")
         if by_equality:
-            self.counts.by_equality += 1
             return Located(files=(*files, *self._equality_deletes(data)))
-        self.counts.lookups += 1
-        live = self._lake.live(self.table.name, head, self._bounds_of)
+        live = self._committer.live(self.table.name, head, self._bounds_of)
         deletions = self._deletions(files, live.files, head) if files and live.files else []
         fresh = sum(len(one.fresh) for one in deletions)
         self.counts.found += fresh
@@ -158,13 +151,15 @@ class TableLocator:
 
     # search
 
-    def _deletions(self, files: Sequence[FileClosed], live: Sequence[LiveFile], head: TableHead) -> list[Deletion]:
+    def _deletions(
+        self, files: Sequence[FileClosed], live: Sequence[LiveFile], head: TableHead
+    ) -> list[DeletedPositions]:
         epoch = self._known(files)
         records = sum(file.records for file in files)
         readable = all(file.format == "parquet" for file in live)
         local = self._roads is None or self._roads.local
-        road = self._road or choose_road(records, len(live), local=local, readable=readable)
-        if road is not Road.JOIN:
+        road = self._road or choose_search(records, len(live), local=local, readable=readable)
+        if road is not SearchMode.JOIN:
             try:
                 if epoch.keys is None:
                     self._read_keys(epoch, files, live)
@@ -173,8 +168,8 @@ class TableLocator:
             except UnreadableFile:
                 if self._roads is None:
                     raise
-                road = Road.JOIN
-        if road is Road.JOIN:
+                road = SearchMode.JOIN
+        if road is SearchMode.JOIN:
             self._join(epoch, files, live, head)
         found = [
             deletion(file, epoch.found[file.path], self._deleted.of(file, self.table.storage))
@@ -183,8 +178,9 @@ class TableLocator:
         ]
         return [one for one in found if one is not None]
 
-    def _completed(self, partial: Sequence[FileClosed], deletions: Sequence[Deletion]) -> tuple[FileClosed, ...]:
-        self.counts.completed += sum(file.records for file in partial)
+    def _completed(
+        self, partial: Sequence[FileClosed], deletions: Sequence[DeletedPositions]
+    ) -> tuple[FileClosed, ...]:
         # Beside executors of a cluster the driver has no indexes, and reads the keys of what they found instead.
         indexed = self._roads is None or self._roads.local
         return complete(self.table, partial, deletions, self._attempt(), self._index, indexed=indexed)
@@ -196,14 +192,14 @@ class TableLocator:
         return self._epoch
 
     def _read_keys(self, epoch: _Epoch, files: Sequence[FileClosed], live: Sequence[LiveFile]) -> None:
-        keys = [self._index(f.path, f.size).keys for f in files if f.kind is Kind.DATA]
-        keys += [self.table.index(f.path, f.size).keys for f in files if f.kind is not Kind.DATA]
+        keys = [self._index(f.path, f.size).keys for f in files if f.kind is FileKind.DATA]
+        keys += [self.table.index(f.path, f.size).keys for f in files if f.kind is not FileKind.DATA]
         epoch.keys = Keys.concat(keys).sorted()
         used = {file.spec_id for file in live}
         specs = [spec for spec in self.table.specs if spec.spec_id in used and prunable_by(spec, self.table.key)]
         epoch.wanted = wanted(self.table.key, epoch.keys, self._partitions(files, specs))
 
-    def _search(self, epoch: _Epoch, live: Sequence[LiveFile], road: Road) -> None:
+    def _search(self, epoch: _Epoch, live: Sequence[LiveFile], road: SearchMode) -> None:
         assert epoch.keys is not None
         todo = unsearched(live, epoch.found)
         self.counts.searched += len(todo)
@@ -213,7 +209,7 @@ class TableLocator:
         for file in todo:
             if file.format != "parquet":
                 raise unreadable(file.path, f"it is {file.format}")
-        if road is Road.TASKS and self._roads is not None:
+        if road is SearchMode.TASKS and self._roads is not None:
             epoch.found.update(self._roads.tasks(self.table, todo, epoch.keys))
         else:
             epoch.found.update(self._here(todo, epoch.keys))
@@ -267,7 +263,7 @@ class TableLocator:
 
     # write
 
-    def _vectors(self, like: FileClosed, deletions: Sequence[Deletion]) -> list[FileClosed]:
+    def _vectors(self, like: FileClosed, deletions: Sequence[DeletedPositions]) -> list[FileClosed]:
         path = vectors_path(prefix_of(like.path), self._attempt())
         puffin = write_puffin(path, {one.file.path: one.all for one in deletions}, self.table.storage)
         messages = []
@@ -276,7 +272,7 @@ class TableLocator:
             messages.append(
                 self._message(
                     like,
-                    Kind.POSITION_DELETE,
+                    FileKind.POSITION_DELETE,
                     path=path,
                     records=len(one.all),
                     size=puffin.size,
@@ -288,7 +284,7 @@ class TableLocator:
             )
         return messages
 
-    def _positions(self, like: FileClosed, deletions: Sequence[Deletion]) -> list[FileClosed]:
+    def _positions(self, like: FileClosed, deletions: Sequence[DeletedPositions]) -> list[FileClosed]:
         prefix, attempt, messages = prefix_of(like.path), self._attempt(), []
         for number, ((spec_id, partition), group) in enumerate(by_partition(deletions).items()):
             path = position_delete_path(prefix, attempt, number)
@@ -297,7 +293,7 @@ class TableLocator:
             messages.append(
                 self._message(
                     like,
-                    Kind.POSITION_DELETE,
+                    FileKind.POSITION_DELETE,
                     path=path,
                     records=closed.records,
                     size=closed.size,
@@ -316,7 +312,11 @@ class TableLocator:
         prefix, attempt = prefix_of(data[0].path), self._attempt()
         table = self.table
         writer = RollingWriter(
-            table.key, lambda number: key_delete_path(prefix, attempt, number), table.parquet, table.storage
+            table.key,
+            lambda number: key_delete_path(prefix, attempt, number),
+            table.parquet,
+            table.storage,
+            metrics=table.metrics,
         )
         try:
             for batch in self._key_batches(data):
@@ -331,7 +331,7 @@ class TableLocator:
         return [
             self._message(
                 data[0],
-                Kind.EQUALITY_DELETE,
+                FileKind.EQUALITY_DELETE,
                 path=one.path,
                 records=one.records,
                 size=one.size,
@@ -345,7 +345,7 @@ class TableLocator:
             for one in closed
         ]
 
-    def _message(self, like: FileClosed, kind: Kind, **facts: Any) -> FileClosed:
+    def _message(self, like: FileClosed, kind: FileKind, **facts: Any) -> FileClosed:
         return FileClosed(
             table=like.table,
             epoch=like.epoch,

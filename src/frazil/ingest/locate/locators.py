@@ -18,22 +18,20 @@ from typing import Protocol
 from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
+from frazil.data.deletes.deleted_rows import DeletedRows
+from frazil.data.keys.index_cache import CacheStats, process_cache
 from frazil.errors import ConfigError
-from frazil.lake.tables import LoadedTable
-from frazil.model.columns import Field
+from frazil.iceberg.tables.tables import LoadedTable
+from frazil.ingest.locate.locator import LookupCounts, Searches, TableLocator
+from frazil.ingest.locate.search import SearchMode
+from frazil.ingest.locate.searched_table import SearchedTable
+from frazil.ingest.locate.spark_search import SparkSearch
 from frazil.model.files import FileClosed
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.names import TableName
-from frazil.model.ports import Lake, Located
+from frazil.model.ports import Committer, Located
+from frazil.model.schema import Field
 from frazil.model.write import ParquetSettings
-from frazil.workers.lookup import tally
-from frazil.workers.lookup.cache import process_cache
-from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.lookup.locate import LookupCounts, Roads, TableLocator
-from frazil.workers.lookup.plan import Road
-from frazil.workers.lookup.spark import SparkRoads
-from frazil.workers.lookup.tables import SearchedTable
-from frazil.workers.lookup.tally import IndexTally
 
 NAME_MAPPING = "schema.name-mapping.default"
 KeyOf = Callable[[TableName], Sequence[str]]
@@ -47,10 +45,10 @@ class LocatorSettings:
     directory: Path
     size: int
     parquet: ParquetSettings = field(default_factory=ParquetSettings)
-    road: Road | None = None
+    road: SearchMode | None = None
 
 
-class SearchesLake(Lake, Protocol):
+class SearchedHeads(Committer, Protocol):
     def loaded(self, table: TableName, head: TableHead) -> LoadedTable:
         """The table's schema, specs and version at exactly this head."""
 
@@ -60,7 +58,7 @@ class Locators:
 
     def __init__(
         self,
-        lake: SearchesLake,
+        committer: SearchedHeads,
         spark: SparkSession,
         catalog: str,
         clock: Clock,
@@ -69,7 +67,7 @@ class Locators:
     ) -> None:
         """`catalog` is its name in Spark SQL. `key_of` tells the key columns of tables that name no identifier
         fields."""
-        self._lake = lake
+        self._committer = committer
         self._spark = spark
         self._catalog = catalog
         self._clock = clock
@@ -77,14 +75,13 @@ class Locators:
         self._key_of = key_of
         self._cache = process_cache(settings.directory, settings.size)
         self._deleted = DeletedRows()
-        self._roads: Roads = SparkRoads(spark, catalog, settings.directory, settings.size)
+        self._roads: Searches = SparkSearch(spark, catalog, settings.directory, settings.size)
         self._tables: dict[TableName, LocatorOf] = {}
-        self._tallied = (0, 0)
         self._lock = Lock()
 
-    def on(self, lake: SearchesLake) -> Locators:
-        """The same for tables as another lake shows them; the index is shared."""
-        return Locators(lake, self._spark, self._catalog, self._clock, self._settings, self._key_of)
+    def on(self, committer: SearchedHeads) -> Locators:
+        """The same for tables as another committer shows them; the index is shared."""
+        return Locators(committer, self._spark, self._catalog, self._clock, self._settings, self._key_of)
 
     def of(self, table: TableName) -> LocatorOf:
         with self._lock:
@@ -92,21 +89,13 @@ class Locators:
                 self._tables[table] = LocatorOf(self, table)
             return self._tables[table]
 
-    def tally(self) -> None:
-        """Lets other processes know what was searched since the last time."""
-        with self._lock:
-            hits, misses = self._cache.counts
-            fresh, self._tallied = (hits - self._tallied[0], misses - self._tallied[1]), (hits, misses)
-            tally.add(self._settings.directory, *fresh)
-
     @property
-    def index(self) -> IndexTally:
-        """The key index as it is on disk, whoever filled it."""
-        return tally.read(self._settings.directory)
+    def index(self) -> CacheStats:
+        return self._cache.stats()
 
     def searched(self, table: TableName, head: TableHead) -> SearchedTable:
         """What a search must know of the table at this head. Raises ConfigError if it has no key."""
-        loaded = self._lake.loaded(table, head)
+        loaded = self._committer.loaded(table, head)
         return SearchedTable(
             name=table,
             key=self._key(loaded),
@@ -121,10 +110,11 @@ class Locators:
             spec=loaded.spec,
             sort=loaded.sort,
             sort_order_id=loaded.sort_order_id,
+            metrics=loaded.metrics,
         )
 
     def make(self, table: SearchedTable, counts: LookupCounts) -> TableLocator:
-        parts = self._lake, self._cache, self._deleted, self._clock, self._roads
+        parts = self._committer, self._cache, self._deleted, self._clock, self._roads
         return TableLocator(table, *parts, road=self._settings.road, counts=counts)
 
     def _key(self, loaded: LoadedTable) -> tuple[Field, ...]:
@@ -155,6 +145,4 @@ class LocatorOf:
         if self._current is None or self._current.table != table:
             self._current = self._locators.make(table, self.counts)
         self._current.table = table
-        located = self._current.locate(files, head, by_equality=by_equality)
-        self._locators.tally()
-        return located
+        return self._current.locate(files, head, by_equality=by_equality)

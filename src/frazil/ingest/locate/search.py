@@ -22,11 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from frazil.model.columns import DATE, INT, LONG, STRING, Decimal, Field, Primitive
-from frazil.model.files import Kind
-from frazil.model.live import LiveDelete, LiveFile
-from frazil.model.partitions import PartitionSpec, result_type
-from frazil.workers.lookup.keys import Keys
+from frazil.data.keys.codec import Keys
+from frazil.model.files import FileKind, LiveDelete, LiveFile
+from frazil.model.partition import PartitionSpec, result_type
+from frazil.model.schema import DATE, INT, LONG, STRING, Decimal, Field, Primitive
 
 VECTORS_FROM_VERSION = 3
 HERE_MAX = 200_000_000
@@ -37,7 +36,7 @@ _SIGN = 1 << 63
 _ONE_BY_ONE_MAX = 500_000
 
 
-class Road(StrEnum):
+class SearchMode(StrEnum):
     """Where the search happens: in this process, in tasks by data file, or as a join of the table with the keys."""
 
     HERE = "here"
@@ -45,15 +44,15 @@ class Road(StrEnum):
     JOIN = "join"
 
 
-def choose_road(keys: int, files: int, *, local: bool, readable: bool = True) -> Road:
+def choose_search(keys: int, files: int, *, local: bool, readable: bool = True) -> SearchMode:
     """`local` if executors and driver share a machine; `readable` unless a file's format is read by Spark alone."""
     if not readable or keys > BROADCAST_MAX:
-        return Road.JOIN
-    return Road.HERE if local and keys * files <= HERE_MAX else Road.TASKS
+        return SearchMode.JOIN
+    return SearchMode.HERE if local and keys * files <= HERE_MAX else SearchMode.TASKS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Wanted:
+class WantedKeys:
     """The keys of an epoch, as far as files can be told apart by them.
 
     `sorted_values` are the keys in the order of bounds, if there is one column and its bounds can be trusted;
@@ -69,22 +68,22 @@ class Wanted:
 
 def wanted(
     fields: Sequence[Field], keys: Keys, partitions: Mapping[int, frozenset[tuple[Any, ...]]] | None = None
-) -> Wanted:
+) -> WantedKeys:
     """What pruning needs to know of these keys, which are sorted by hash."""
     known = dict(partitions or {})
     if len(fields) != 1 or not len(keys):
-        return Wanted(partitions=known)
+        return WantedKeys(partitions=known)
     (only,) = fields
     match only.type:
         case Primitive(name) if name in _INTEGERS and keys.exact is None:
-            return Wanted(only.id, _INTEGERS[name], sorted_values=keys.hashes, partitions=known)
+            return WantedKeys(only.id, _INTEGERS[name], sorted_values=keys.hashes, partitions=known)
         case Primitive("string" | "binary") if keys.exact is not None and len(keys) <= _ONE_BY_ONE_MAX:
-            return Wanted(only.id, text=True, sorted_values=sorted(keys.exact.to_pylist()), partitions=known)
+            return WantedKeys(only.id, text=True, sorted_values=sorted(keys.exact.to_pylist()), partitions=known)
         case Decimal() if keys.exact is not None and len(keys) <= _ONE_BY_ONE_MAX:
             numbers = sorted(int.from_bytes(value, "little", signed=True) for value in keys.exact.to_pylist())
-            return Wanted(only.id, sorted_values=numbers, partitions=known)
+            return WantedKeys(only.id, sorted_values=numbers, partitions=known)
         case _:
-            return Wanted(partitions=known)
+            return WantedKeys(partitions=known)
 
 
 def prunable_by(spec: PartitionSpec, key: Sequence[Field]) -> bool:
@@ -96,7 +95,7 @@ def prunable_by(spec: PartitionSpec, key: Sequence[Field]) -> bool:
     )
 
 
-def candidates(files: Iterable[LiveFile], keys: Wanted) -> tuple[LiveFile, ...]:
+def candidates(files: Iterable[LiveFile], keys: WantedKeys) -> tuple[LiveFile, ...]:
     """The files that may hold a row of one of the keys."""
     return tuple(file for file in files if _in_partitions(file, keys) and _in_bounds(file, keys))
 
@@ -107,7 +106,7 @@ def unsearched(files: Iterable[LiveFile], known: Collection[str]) -> tuple[LiveF
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Deletion:
+class DeletedPositions:
     """What becomes of one data file: `fresh` rows are deleted now; `all` are deleted afterwards. `replaced` deletes
     are contained in `all` and have no other data file."""
 
@@ -117,30 +116,30 @@ class Deletion:
     replaced: tuple[LiveDelete, ...]
 
 
-def deletion(file: LiveFile, matched: BitMap64, deleted: BitMap64) -> Deletion | None:
+def deletion(file: LiveFile, matched: BitMap64, deleted: BitMap64) -> DeletedPositions | None:
     """None if every matched row is deleted already. `deleted` is the union of the file's vectors and position
     deletes; equality deletes need not be known: to delete a deleted row changes nothing."""
     fresh = matched - deleted
     if not fresh:
         return None
-    own = tuple(one for one in file.deletes if one.kind is Kind.POSITION_DELETE and one.data_file == file.path)
-    return Deletion(file, fresh, matched | deleted, own)
+    own = tuple(one for one in file.deletes if one.kind is FileKind.POSITION_DELETE and one.data_file == file.path)
+    return DeletedPositions(file, fresh, matched | deleted, own)
 
 
-def by_partition(deletions: Iterable[Deletion]) -> dict[tuple[int, tuple[Any, ...]], list[Deletion]]:
+def by_partition(deletions: Iterable[DeletedPositions]) -> dict[tuple[int, tuple[Any, ...]], list[DeletedPositions]]:
     """A position delete file belongs to one partition of one spec, those of its data files (H22)."""
-    grouped: dict[tuple[int, tuple[Any, ...]], list[Deletion]] = {}
+    grouped: dict[tuple[int, tuple[Any, ...]], list[DeletedPositions]] = {}
     for one in sorted(deletions, key=lambda one: one.file.path):
         grouped.setdefault((one.file.spec_id, one.file.partition), []).append(one)
     return grouped
 
 
-def _in_partitions(file: LiveFile, keys: Wanted) -> bool:
+def _in_partitions(file: LiveFile, keys: WantedKeys) -> bool:
     possible = keys.partitions.get(file.spec_id)
     return possible is None or file.partition in possible
 
 
-def _in_bounds(file: LiveFile, keys: Wanted) -> bool:
+def _in_bounds(file: LiveFile, keys: WantedKeys) -> bool:
     if keys.field_id is None or keys.field_id not in file.bounds:
         return True
     lower, upper = (_value(bound, keys) for bound in file.bounds[keys.field_id])
@@ -158,7 +157,7 @@ def _first_from(values: Sequence[Any] | NDArray[Any], lower: Any) -> int:
     return bisect_left(values, lower)
 
 
-def _value(bound: bytes | None, keys: Wanted) -> Any:
+def _value(bound: bytes | None, keys: WantedKeys) -> Any:
     """The bound in the form of `sorted_values`; None if it says nothing: of another width after a promotion, say."""
     if bound is None or keys.text:
         return bound
@@ -167,11 +166,3 @@ def _value(bound: bytes | None, keys: Wanted) -> Any:
     if len(bound) not in keys.widths:
         return None
     return np.uint64(int.from_bytes(bound, "little", signed=True) + _SIGN)
-
-
-def union(bitmaps: Iterable[BitMap64]) -> BitMap64:
-    """Of none it is empty."""
-    whole = BitMap64()
-    for bitmap in bitmaps:
-        whole |= bitmap
-    return whole

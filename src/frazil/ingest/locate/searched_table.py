@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from frazil.model.columns import Field, Schema
-from frazil.model.names import TableName
-from frazil.model.partitions import UNPARTITIONED, PartitionSpec
+from frazil.data.keys.codec import KeyCodec
+from frazil.data.keys.index import KeyIndex
+from frazil.data.read.parquet import index_file
+from frazil.model.ids import TableName
+from frazil.model.metrics_modes import ALL_TOLD, MetricsModes
+from frazil.model.partition import UNPARTITIONED, PartitionSpec
+from frazil.model.schema import Field, Schema
 from frazil.model.write import ParquetSettings, SortField
-from frazil.workers.lookup.index import KeyIndex
-from frazil.workers.lookup.keys import KeyCodec
-from frazil.workers.lookup.reading import index_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class SearchedTable:
     spec: PartitionSpec = UNPARTITIONED
     sort: tuple[SortField, ...] = ()
     sort_order_id: int | None = None
+    metrics: MetricsModes = ALL_TOLD
 
     def index(self, path: str, size: int) -> KeyIndex:
         """Raises like `index_file`."""

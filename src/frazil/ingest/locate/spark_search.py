@@ -23,26 +23,26 @@ from pyroaring import BitMap64
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from frazil.data.deletes.vectors import to_bitmap
+from frazil.data.keys.codec import KeyCodec, Keys
+from frazil.data.keys.index_cache import FileIdentity, process_cache
+from frazil.data.read.parquet import read_keys
 from frazil.errors import Terminal
+from frazil.ingest.locate.locator import Found
+from frazil.ingest.locate.searched_table import SearchedTable
+from frazil.ingest.write.write_job import run_on_executors
 from frazil.model.arrow import value_type
-from frazil.model.columns import UUID, Field
-from frazil.model.files import FileClosed
-from frazil.model.live import LiveFile
+from frazil.model.files import FileClosed, LiveFile
 from frazil.model.ports import Split
-from frazil.workers.crossing import collected, guarded, packed, unpacked
-from frazil.workers.job import run_on_executors
-from frazil.workers.lookup.cache import FileIdentity, process_cache
-from frazil.workers.lookup.keys import KeyCodec, Keys
-from frazil.workers.lookup.locate import Found
-from frazil.workers.lookup.reading import read_keys
-from frazil.workers.lookup.tables import SearchedTable
-from frazil.workers.lookup.vectors import to_bitmap
+from frazil.model.schema import UUID, Field
+from frazil.spark.bins import binned, members
+from frazil.spark.errors import collected, guarded, packed, unpacked
 
 _NUMBERS, _BYTES = "k long", "k binary"
 _HYPHENS = (8, 13, 18, 23)
 
 
-class SparkRoads:
+class SparkSearch:
     """Implements `locate.Roads` on one session. `catalog` is its name in Spark SQL; executors keep their indexes in
     `cache_root` on their own disk, up to `cache_bytes`."""
 
@@ -85,14 +85,12 @@ class SparkRoads:
         codec = KeyCodec(table.key)
         numeric = codec.encode([pa.array([], value_type(field.type)) for field in table.key]).exact is None
         kind = _NUMBERS if numeric else _BYTES
-        paths = [(file.path, file.size) for file in files]
 
         def epoch_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for number in batch.column("id").to_pylist():
-                    path, size = paths[number]
-                    for rows in read_keys(path, size, table.key, table.storage, table.name_mapping):
-                        yield pa.RecordBatch.from_arrays([_key_column(codec.encode(rows.columns))], ["k"])
+            split: Split
+            for split in members(batches):
+                for rows in read_keys(split.name, split.size, table.key, table.storage, table.name_mapping):
+                    yield pa.RecordBatch.from_arrays([_key_column(codec.encode(rows.columns))], ["k"])
 
         def table_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -102,7 +100,8 @@ class SparkRoads:
                 yield pa.RecordBatch.from_arrays([keys, *places], ["k", "file", "pos"])
 
         spark = self._spark
-        wanted = spark.range(0, len(paths), 1, len(paths)).mapInArrow(guarded(epoch_keys), kind).distinct()
+        splits = [[Split(0, file.path, "", file.size)] for file in files]
+        wanted = binned(spark, splits).mapInArrow(guarded(epoch_keys), kind).distinct()
         names = [_column(field.name) for field in table.key]
         rows = spark.read.option("versionAsOf", str(snapshot_id)).table(f"{self._catalog}.{table.name.sql}")
         for name in names:

@@ -1,6 +1,6 @@
 """Keeps `_frazil.checkpoints` beside the ledgers: one commit for all tables of a pipeline, soon after an epoch lands.
 
-    cursors --changed--> dirty --a moment later--> rows of all mirrors --record--> the mirror table
+    loops --changed--> dirty --a moment later--> rows of all mirrors --record--> the mirror table
 
 In a thread of its own, and never waited for: epochs that land while it is at work share the next commit. Nothing is
 decided from it (H48).
@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from threading import Event, Thread
 from typing import Protocol
 
 from frazil.clock import Clock
-from frazil.daemon.tables import RunningTable
-from frazil.model.checkpoint import Checkpoint
-from frazil.model.epoch import Frontier
-from frazil.model.names import JobId
+from frazil.iceberg.system.checkpoints import Checkpoint
+from frazil.ingest.loop.debounce import Debounced
+from frazil.ingest.loop.target_tables import TargetTable
+from frazil.model.frontier import Frontier
+from frazil.model.ids import JobId
 from frazil.observability.logs import Log
 
 EVERY_SECONDS = 1.0
@@ -33,44 +33,34 @@ class Checkpointing:
     """`mirrors` are asked for when there is something to record."""
 
     def __init__(
-        self, records: RecordsCheckpoints, job: JobId, mirrors: Callable[[], Sequence[RunningTable]], clock: Clock
+        self, records: RecordsCheckpoints, job: JobId, mirrors: Callable[[], Sequence[TargetTable]], clock: Clock
     ) -> None:
         self._records = records
         self._job = job
         self._mirrors = mirrors
-        self._clock = clock
-        self._changed = Event()
-        self._ending = Event()
         self._recorded: list[Checkpoint] = []
-        self._thread = Thread(target=self._run, name="frazil-checkpoints", daemon=True)
-        self._thread.start()
+        self._soon = Debounced(self._record, clock, "frazil-checkpoints", EVERY_SECONDS)
 
     def changed(self) -> None:
         """Something may be different now."""
-        self._changed.set()
+        self._soon.ask()
 
     def end(self, patience: float) -> None:
         """Records what is new, and waits for that no longer than told."""
-        self._ending.set()
-        self._changed.set()
-        self._thread.join(patience)
+        self._soon.end(patience)
 
-    def _run(self) -> None:
-        while not self._ending.is_set():
-            self._changed.wait()
-            self._clock.wait(EVERY_SECONDS, self._ending)
-            self._changed.clear()
-            rows = [checkpoint_of(mirror) for mirror in self._mirrors()]
-            if rows == self._recorded:
-                continue
-            try:
-                if self._records.record(self._job, rows):
-                    self._recorded = rows
-            except Exception as error:  # a mirror stops nothing, whatever it met
-                _log.warning("the checkpoints were not recorded", reason=f"{type(error).__name__}: {error}")
+    def _record(self) -> None:
+        rows = [checkpoint_of(mirror) for mirror in self._mirrors()]
+        if rows == self._recorded:
+            return
+        try:
+            if self._records.record(self._job, rows):
+                self._recorded = rows
+        except Exception as error:  # a mirror stops nothing, whatever it met
+            _log.warning("the checkpoints were not recorded", reason=f"{type(error).__name__}: {error}")
 
 
-def checkpoint_of(mirror: RunningTable) -> Checkpoint:
+def checkpoint_of(mirror: TargetTable) -> Checkpoint:
     published = mirror.progress.published
     database, _, collection = mirror.source.rpartition(".")
     notes = _notes(published)

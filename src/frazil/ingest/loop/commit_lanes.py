@@ -18,9 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Condition
 
-from frazil.coordinator.publish import Intent
+from frazil.commit.machine import EpochCommit
 
-Group = tuple[Intent, ...]
+Group = tuple[EpochCommit, ...]
 """What one commit publishes: one epoch of one table, or of several."""
 TABLES_AT_ONCE = 8
 
@@ -35,12 +35,11 @@ class Late(Exception):
 
 @dataclass
 class _Lane:
+    name: str
     windows: deque[Sequence[Group]] = field(default_factory=deque)
-    is_running: bool = False
-    failure: BaseException | None = None
 
 
-class CommitLine:
+class CommitLanes:
     def __init__(self, publish: Callable[[Group], None], windows_in_flight: int) -> None:
         """`publish` raises if the group is not published; then the rest of its lane is dropped."""
         self._publish = publish
@@ -48,44 +47,48 @@ class CommitLine:
         self._pool = ThreadPoolExecutor(TABLES_AT_ONCE, thread_name_prefix="commit")
         self._changed = Condition()
         self._lanes: dict[str, _Lane] = {}
+        # By name, so that a commit that ends costs those who wait nothing for all the other lanes.
+        self._at_work: set[str] = set()
+        self._full: set[str] = set()
+        self._failures: dict[str, BaseException] = {}
 
     def submit(self, window: Mapping[str, Sequence[Group]], patience: float | None = None) -> None:
         """Takes the window once every lane of it has room. Raises Late if some lanes had none for so long while others
         had nothing left to do. A lane that failed takes nothing more."""
+        names = window.keys()
         with self._changed:
-            if not self._changed.wait_for(lambda: not self._full(window), patience):
-                full = self._full(window)
-                if any(not lane.windows for lane in self._lanes.values()):
-                    raise Late(full)
-                self._changed.wait_for(lambda: not self._full(window))
+            if not self._changed.wait_for(lambda: names.isdisjoint(self._full), patience):
+                if len(self._at_work) < len(self._lanes):
+                    raise Late(names & self._full)
+                self._changed.wait_for(lambda: names.isdisjoint(self._full))
             for name, groups in window.items():
-                lane = self._lanes.setdefault(name, _Lane())
-                if lane.failure is not None:
+                if name in self._failures:
                     continue
+                lane = self._lanes.setdefault(name, _Lane(name))
                 lane.windows.append(groups)
-                if not lane.is_running:
-                    lane.is_running = True
+                self._count(lane)
+                if name not in self._at_work:
+                    self._at_work.add(name)
                     self._pool.submit(self._work_off, lane)
 
     @property
     def failures(self) -> dict[str, BaseException]:
         """By lane."""
         with self._changed:
-            return {name: lane.failure for name, lane in self._lanes.items() if lane.failure is not None}
+            return dict(self._failures)
 
     def drain(self, lanes: Collection[str] | None = None) -> None:
         """Waits until everything that was submitted is published or has failed."""
         with self._changed:
-            chosen = [lane for name, lane in self._lanes.items() if lanes is None or name in lanes]
-            self._changed.wait_for(lambda: not any(lane.is_running for lane in chosen))
+            chosen = None if lanes is None else frozenset(lanes)
+            self._changed.wait_for(lambda: not self._at_work if chosen is None else chosen.isdisjoint(self._at_work))
 
     def close(self) -> None:
         """Finishes what was submitted; never raises."""
         self._pool.shutdown(wait=True)
 
-    def _full(self, window: Mapping[str, Sequence[Group]]) -> set[str]:
-        found = ((name, self._lanes.get(name)) for name in window)
-        return {name for name, lane in found if lane is not None and len(lane.windows) >= self._windows_in_flight}
+    def _count(self, lane: _Lane) -> None:
+        (self._full.add if len(lane.windows) >= self._windows_in_flight else self._full.discard)(lane.name)
 
     def _work_off(self, lane: _Lane) -> None:
         """A window counts as long as it is not done."""
@@ -99,9 +102,12 @@ class CommitLine:
             with self._changed:
                 lane.windows.popleft()
                 if failure is not None:
-                    lane.failure = failure
+                    self._failures[lane.name] = failure
                     lane.windows.clear()
-                lane.is_running = bool(lane.windows)
+                self._count(lane)
+                is_done = not lane.windows
+                if is_done:
+                    self._at_work.discard(lane.name)
                 self._changed.notify_all()
-                if not lane.is_running:
+                if is_done:
                     return

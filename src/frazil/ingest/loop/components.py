@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from frazil.clock import Clock
-from frazil.config.model import PipelineConfig
-from frazil.coordinator.publisher import Observer
-from frazil.coordinator.resyncer import ResyncLake
-from frazil.daemon.capturing import ReadsKeys
-from frazil.daemon.checkpointing import RecordsCheckpoints
-from frazil.daemon.shaping import ShapingSource
-from frazil.daemon.tables import KeepsTables
-from frazil.daemon.windows import Executors
-from frazil.model.names import JobId, TableName
-from frazil.model.ports import Arbiter, Locator, TransactionalLake
+from frazil.commit.publisher import Observer
+from frazil.commit.resync_runner import ResyncCommitter
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.data.keys.index_cache import CacheStats
+from frazil.ingest.loop.checkpoint_mirror import RecordsCheckpoints
+from frazil.ingest.loop.target_tables import KeepsTables
+from frazil.ingest.quarantine.held_keys import ReadsKeys
+from frazil.ingest.write.schema_tracker import SchemaSource
+from frazil.ingest.write.window_writer import Executors
+from frazil.model.ids import JobId, TableName
+from frazil.model.ports import Arbiter, Locator, TransactionalCommitter
 from frazil.model.position import Position
 from frazil.observability.metrics import Metrics
-from frazil.workers.lookup.tally import IndexTally
 
 
-class Locators(Protocol):
+class LocatorProvider(Protocol):
     def of(self, table: TableName) -> Locator:
         """Who finds the older rows of this table's keys; the same one every time."""
 
     @property
-    def index(self) -> IndexTally:
+    def index(self) -> CacheStats:
         """The key index they share."""
 
 
@@ -36,7 +36,7 @@ class RecordsAgreement(Protocol):
         """Lets readers know that all tables agree at this position, each in this snapshot."""
 
 
-class BranchingLake(TransactionalLake, ResyncLake, Protocol):
+class BranchingCommitter(TransactionalCommitter, ResyncCommitter, Protocol):
     """Publishes to branches, and makes and adopts them."""
 
 
@@ -44,12 +44,12 @@ class BranchingLake(TransactionalLake, ResyncLake, Protocol):
 class Resync:
     """What loads tables anew."""
 
-    lake: BranchingLake
-    locators: Locators
+    committer: BranchingCommitter
+    locators: LocatorProvider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Components:
     """`assemble` is the one place that knows how each is made. `locators` serve `deletes: vectors`, `quarantined` tells
     what is in quarantine, `resync` loads tables anew. `together` if all tables of an epoch are one commit; only for a
     catalog that offers it. With `agreement`, the moments at which all tables agree are recorded, and the source may
@@ -57,15 +57,15 @@ class Parts:
 
     config: PipelineConfig
     config_hash: str
-    source: ShapingSource
-    lake: TransactionalLake
+    source: SchemaSource
+    committer: TransactionalCommitter
     tables: KeepsTables
     arbiter: Arbiter
     executors: Executors
     observer: Observer
     metrics: Metrics
     clock: Clock
-    locators: Locators | None = None
+    locators: LocatorProvider | None = None
     quarantined: ReadsKeys | None = None
     resync: Resync | None = None
     together: bool = False

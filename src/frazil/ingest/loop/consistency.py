@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Lock
 
-from frazil.daemon.cursor import CutAgain
-from frazil.daemon.parts import RecordsAgreement
-from frazil.daemon.tables import RunningTable
-from frazil.lake.history import as_of
-from frazil.model.names import JobId, TableName
-from frazil.model.ports import Lake
+from frazil.ingest.loop.components import RecordsAgreement
+from frazil.ingest.loop.reader_loop import CutAgain
+from frazil.ingest.loop.target_tables import TargetTable
+from frazil.model.ids import JobId, TableName
+from frazil.model.ledger import as_of
+from frazil.model.ports import Committer
 from frazil.model.position import Position, is_before
 from frazil.observability.logs import Log
 
@@ -26,14 +26,14 @@ _log = Log("frazil.pipeline")
 class Agreement:
     """Any thread may ask."""
 
-    def __init__(self, records: RecordsAgreement, lake: Lake, job: JobId) -> None:
+    def __init__(self, records: RecordsAgreement, committer: Committer, job: JobId) -> None:
         self._records = records
-        self._lake = lake
+        self._committer = committer
         self._job = job
         self._reached: Position | None = None
         self._lock = Lock()
 
-    def reached(self, resolved: Position | None, mirrors: Sequence[RunningTable]) -> Position | None:
+    def reached(self, resolved: Position | None, mirrors: Sequence[TargetTable]) -> Position | None:
         """Up to where all tables are proven to agree, if they are published up to `resolved`. Raises CutAgain if one of
         them does not show what was published to it."""
         with self._lock:
@@ -42,11 +42,11 @@ class Agreement:
                 self._reached = resolved
             return self._reached
 
-    def _shown(self, mirror: RunningTable, resolved: Position) -> int | None:
+    def _shown(self, mirror: TargetTable, resolved: Position) -> int | None:
         published = mirror.progress.published
         if published is None:
             return None
-        head = self._lake.head(mirror.target)
+        head = self._committer.head(mirror.target)
         newest = head.newest(self._job)
         if newest is None or is_before(newest.resolved, published.position):
             text = f"{mirror.name} does not show the epoch up to {published.position} any more"

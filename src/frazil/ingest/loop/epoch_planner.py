@@ -14,14 +14,13 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 
 from frazil.clock import Clock
-from frazil.config.model import PipelineConfig
-from frazil.coordinator.admission import Coordinator
-from frazil.coordinator.publish import Intent, make_intent
-from frazil.daemon.committing import Group
-from frazil.daemon.tables import RunningTable
-from frazil.daemon.windows import Targets, WrittenWindow
-from frazil.epochs.progress import chain, epochs_to_publish, heartbeat_due
-from frazil.model.epoch import Frontier
+from frazil.commit.admission import Coordinator
+from frazil.commit.machine import EpochCommit, make_epoch_commit
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.ingest.loop.commit_lanes import Group
+from frazil.ingest.loop.target_tables import TargetTable
+from frazil.ingest.write.window_writer import Targets, WrittenWindow
+from frazil.model.frontier import Frontier, chain, epochs_to_publish, heartbeat_due
 from frazil.model.ports import Source
 from frazil.model.position import Position
 from frazil.model.write import DeleteMode
@@ -30,7 +29,7 @@ ALL = ""
 """The lane of everything, where an epoch of all tables is one commit."""
 
 
-class IntentMaker:
+class EpochPlanner:
     """With `states_end`, a table publishes how far it was read even if nothing was found there."""
 
     def __init__(
@@ -51,39 +50,39 @@ class IntentMaker:
         self, coordinator: Coordinator, written: WrittenWindow, concerned: Sequence[Targets]
     ) -> dict[str, list[Group]]:
         """What each source table publishes, in order; each epoch counts as in flight from now on."""
-        first: dict[str, list[Intent]] = {}
-        then: dict[str, list[Intent]] = {}
+        first: dict[str, list[EpochCommit]] = {}
+        then: dict[str, list[EpochCommit]] = {}
         for *companions, mirror in concerned:
             beside: set[Position] = set()
             for table in companions:
                 made = self._chain(coordinator, written, table, ())
-                beside |= {intent.upper for intent in made if intent.plan.files}
+                beside |= {epoch_commit.upper for epoch_commit in made if epoch_commit.plan.files}
                 first.setdefault(mirror.source, []).extend(made)
             then[mirror.source] = self._chain(coordinator, written, mirror, beside)
         if self._together:
-            everything: list[Group] = [(intent,) for made in first.values() for intent in made]
+            everything: list[Group] = [(epoch_commit,) for made in first.values() for epoch_commit in made]
             everything += _together(then.values())
             return {ALL: everything} if everything else {}
         lanes: dict[str, list[Group]] = {
-            name: [(intent,) for intent in (*first.get(name, ()), *made)] for name, made in then.items()
+            name: [(epoch_commit,) for epoch_commit in (*first.get(name, ()), *made)] for name, made in then.items()
         }
         return {name: groups for name, groups in lanes.items() if groups}
 
     def _chain(
-        self, coordinator: Coordinator, written: WrittenWindow, table: RunningTable, beside: Collection[Position]
-    ) -> list[Intent]:
+        self, coordinator: Coordinator, written: WrittenWindow, table: TargetTable, beside: Collection[Position]
+    ) -> list[EpochCommit]:
         own, window = written.found(table.index), written.window
         files = written.files(table.target)
         interval = timedelta(seconds=self._config.heartbeat)
         beat = heartbeat_due(table.published_at, self._clock.now(), interval)
         starts_empty, tip = table.starts_empty, table.progress.tip_position
         met = table.is_mirror and (self._states_end or any(report.rows for report in own))
-        uuid = "" if table.loaded is None else table.loaded.uuid
-        intents = []
+        uuid, form = ("", None) if table.loaded is None else (table.loaded.uuid, table.loaded.form)
+        epoch_commits = []
         for lower, upper in chain(tip, epochs_to_publish(window, files, tip, beat, met, beside)):
             frontier = Frontier(upper, self._source.notes(table.source, upper, own))
-            intents.append(
-                make_intent(
+            epoch_commits.append(
+                make_epoch_commit(
                     coordinator,
                     table.target,
                     uuid,
@@ -93,16 +92,19 @@ class IntentMaker:
                     requires_empty=starts_empty and upper == window.uppers[0],
                     source=table.source,
                     vectors=table.options.mode is DeleteMode.VECTORS,
+                    written=form,
                 )
             )
             table.hand_over(frontier)
         table.read_through(window.upper, any(report.holds_changes for report in own))
-        return intents
+        return epoch_commits
 
 
-def _together(chains: Iterable[Sequence[Intent]]) -> list[Group]:
+def _together(chains: Iterable[Sequence[EpochCommit]]) -> list[Group]:
     """The epochs in order, each with all the tables that it changes."""
-    groups: dict[Position, list[Intent]] = {}
-    for intent in sorted((intent for made in chains for intent in made), key=lambda intent: intent.upper.order):
-        groups.setdefault(intent.upper, []).append(intent)
+    groups: dict[Position, list[EpochCommit]] = {}
+    for epoch_commit in sorted(
+        (epoch_commit for made in chains for epoch_commit in made), key=lambda epoch_commit: epoch_commit.upper.order
+    ):
+        groups.setdefault(epoch_commit.upper, []).append(epoch_commit)
     return [tuple(group) for group in groups.values()]

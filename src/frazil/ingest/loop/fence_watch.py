@@ -10,13 +10,13 @@ race would never meet it, and neither would one that has nothing to publish.
 from __future__ import annotations
 
 from frazil.clock import Clock
-from frazil.coordinator.admission import Coordinator, replaced
+from frazil.commit.admission import Coordinator, replaced
 from frazil.model.ports import Arbiter
 
 LOOK_SECONDS = 5.0
 
 
-class Succession:
+class FenceWatch:
     def __init__(self, arbiter: Arbiter, clock: Clock, coordinator: Coordinator) -> None:
         self._arbiter = arbiter
         self._clock = clock

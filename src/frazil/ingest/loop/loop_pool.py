@@ -1,6 +1,6 @@
-"""The cursors of a pipeline that are at work, each in its thread.
+"""The loops of a pipeline that are at work, each in its thread.
 
-start(plan, cursor) --> thread: cursor.run() --> ended() tells which one ended, and how
+start(plan, loop) --> thread: loop.run() --> ended() tells which one ended, and how
 main: the one that tables join; `ask_main_to_yield` ends it, so that it can begin anew with more of them
 """
 
@@ -13,16 +13,16 @@ from threading import Thread
 from typing import Protocol
 
 from frazil.clock import Clock
-from frazil.daemon.committing import CommitLine
-from frazil.daemon.cursor import Ending
-from frazil.daemon.standing import CursorPlan
+from frazil.ingest.loop.commit_lanes import CommitLanes
+from frazil.ingest.loop.reader_loop import Ending
+from frazil.ingest.loop.table_state import LoopPlan
 from frazil.observability.logs import Log
 
 _log = Log("frazil.pipeline")
 
 
 class Runs(Protocol):
-    """A cursor, on main or on a branch."""
+    """A reader loop, on main or on a branch."""
 
     @property
     def tables(self) -> tuple[str, ...]: ...
@@ -40,21 +40,21 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """`cursor` ended with `ending`."""
+class LoopEnded:
+    """`loop` ended with `ending`."""
 
-    cursor: Runs
+    loop: Runs
     ending: Ending
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    cursor: Runs
+    loop: Runs
     thread: Thread
 
 
-class Fleet:
-    """Used by one thread; cursors report from theirs."""
+class LoopPool:
+    """Used by one thread; loops report from theirs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -67,16 +67,16 @@ class Fleet:
         """Whether any is at work."""
         return bool(self._running)
 
-    def start(self, plan: CursorPlan, cursor: Runs) -> int:
-        """The number of the cursor, which works from now on."""
+    def start(self, plan: LoopPlan, loop: Runs) -> int:
+        """The number of the loop, which works from now on."""
         number = self._next()
         if plan.is_main:
             self.main = number
-        _log.debug("cursor", number=number, road=plan.road.value, tables=list(plan.tables))
-        self._thread(number, f"{plan.road}", lambda: self._reports.put((number, cursor.run())), cursor)
+        _log.debug("loop", number=number, mode=plan.mode.value, tables=list(plan.tables))
+        self._thread(number, f"{plan.mode}", lambda: self._reports.put((number, loop.run())), loop)
         return number
 
-    def finish(self, tables: Collection[str], line: CommitLine) -> int:
+    def finish(self, tables: Collection[str], line: CommitLanes) -> int:
         """Waits, in a thread, until a line has published what it was given. The number that stands for it."""
         number = self._next()
 
@@ -87,7 +87,7 @@ class Fleet:
         Thread(target=drain, name=f"frazil-finish-{number}", daemon=True).start()
         return number
 
-    def ended(self, patience: float) -> Ended | Drained | None:
+    def ended(self, patience: float) -> LoopEnded | Drained | None:
         """The next one that ended, or None if there is none for so long."""
         try:
             number, ending = self._reports.get(timeout=patience)
@@ -97,34 +97,34 @@ class Fleet:
             self.main = None
         if isinstance(ending, Drained):
             return ending
-        return Ended(self._running.pop(number).cursor, ending)
+        return LoopEnded(self._running.pop(number).loop, ending)
 
     def ask_main_to_yield(self) -> None:
         if self.main is not None:
             self.ask_to_end(self.main)
 
     def ask_to_end(self, number: int) -> bool:
-        """Whether there is such a cursor."""
+        """Whether there is such a loop."""
         running = self._running.get(number)
         if running is not None:
-            running.cursor.end()
+            running.loop.end()
         return running is not None
 
     def end_all(self, deadline: float) -> list[Sequence[str]]:
         """Asks all of them to end, and waits until then; the tables of those that are still at work."""
         for running in self._running.values():
-            running.cursor.end()
+            running.loop.end()
         left: list[Sequence[str]] = []
         for running in self._running.values():
             running.thread.join(max(0.0, deadline - self._clock.monotonic()))
-            left += [running.cursor.tables] if running.thread.is_alive() else []
+            left += [running.loop.tables] if running.thread.is_alive() else []
         return left
 
     def _next(self) -> int:
         self._numbers += 1
         return self._numbers
 
-    def _thread(self, number: int, name: str, work: Callable[[], None], cursor: Runs) -> None:
+    def _thread(self, number: int, name: str, work: Callable[[], None], loop: Runs) -> None:
         thread = Thread(target=work, name=f"frazil-{name}-{number}", daemon=True)
-        self._running[number] = _Running(cursor, thread)
+        self._running[number] = _Running(loop, thread)
         thread.start()

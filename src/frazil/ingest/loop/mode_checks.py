@@ -10,15 +10,14 @@ a change leaves out.
 
 from __future__ import annotations
 
-from frazil.config.tables import TableEntry
-from frazil.daemon.tables import RunningTable
+from frazil.config.table_entries import TableEntry
 from frazil.errors import ConfigError
-from frazil.model.columns import TableShape
-from frazil.model.parts import UNNAMED, families
+from frazil.ingest.loop.target_tables import TargetTable
+from frazil.model.schema import UNNAMED, SourceSchema, families
 from frazil.model.write import CHANGELOG_OP, CHANGELOG_POSITION, DeleteMode
 
 
-def check_mode(table: RunningTable, is_published: bool) -> None:
+def check_mode(table: TargetTable, is_published: bool) -> None:
     """Raises ConfigError for a changelog that is to become a mirror."""
     mode, loaded = table.options.mode, table.loaded
     if not table.is_mirror or mode is DeleteMode.APPEND_ONLY or loaded is None or not is_published:
@@ -34,7 +33,7 @@ def check_mode(table: RunningTable, is_published: bool) -> None:
         )
 
 
-def check_parts(source: str, entry: TableEntry, shape: TableShape) -> None:
+def check_parts(source: str, entry: TableEntry, shape: SourceSchema) -> None:
     """Raises ConfigError for a table that is put together of column families in a mode that cannot do it."""
     known = [family for family in families(shape) if family != UNNAMED]
     if not known or (entry.deletes is DeleteMode.VECTORS and not entry.changelog):

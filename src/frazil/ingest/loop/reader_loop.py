@@ -1,19 +1,19 @@
-"""A cursor: some tables of a pipeline, read together in one thread.
+"""A reader loop: some tables of a pipeline, read together in one thread.
 
     read their ledgers --> open the source behind them
         |
         v
-    poll --> plan a window --> WindowWriter --> IntentMaker --> commit line --> acknowledge
+    poll --> plan a window --> WindowWriter --> EpochPlanner --> commit line --> acknowledge
       ^                                                             |
-      +-- wait -------------------------------------- a doubt: -----+--> the cursor ends and says why
+      +-- wait -------------------------------------- a doubt: -----+--> the loop ends and says why
 
-Everything in memory here is a guess about the ledger; after any doubt it is thrown away: the cursor ends with the
+Everything in memory here is a guess about the ledger; after any doubt it is thrown away: the loop ends with the
 tables that failed, and the supervisor starts another one, which reads the ledgers again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,19 +21,18 @@ from threading import Event
 from typing import Protocol
 
 from frazil import errors
-from frazil.coordinator.admission import Coordinator
-from frazil.coordinator.publish import AlreadyPublished, Intent, Outcome, Published, Recut, failure
-from frazil.coordinator.publisher import publish, publish_together
-from frazil.daemon.capturing import Capturing
-from frazil.daemon.committing import TABLES_AT_ONCE, CommitLine, Group, Late
-from frazil.daemon.discovery import Discovery
-from frazil.daemon.intents import IntentMaker
-from frazil.daemon.parts import Parts
-from frazil.daemon.shaping import Shaper, ShapingSource
-from frazil.daemon.tables import RunningTable
-from frazil.daemon.windows import Targets, WindowWriter, WrittenWindow
-from frazil.epochs.progress import plan_window, resume_after
-from frazil.model.epoch import Window
+from frazil.commit.admission import Coordinator
+from frazil.commit.machine import AlreadyPublished, EpochCommit, Outcome, Published, Recut, failure
+from frazil.commit.publisher import publish, publish_together
+from frazil.ingest.loop.commit_lanes import TABLES_AT_ONCE, CommitLanes, Group, Late
+from frazil.ingest.loop.components import Components
+from frazil.ingest.loop.epoch_planner import EpochPlanner
+from frazil.ingest.loop.registry import TableRegistry
+from frazil.ingest.loop.target_tables import TargetTable
+from frazil.ingest.quarantine.held_keys import HeldKeys
+from frazil.ingest.write.schema_tracker import SchemaSource, SchemaTracker
+from frazil.ingest.write.window_writer import Targets, WindowWriter, WrittenWindow
+from frazil.model.frontier import Window, plan_window, resume_after
 from frazil.model.ledger import LedgerEntry
 from frazil.model.ports import Split
 from frazil.model.position import Position, is_before
@@ -41,7 +40,7 @@ from frazil.model.write import Role
 from frazil.observability.logs import Log
 
 WHOLE = ""
-"""Stands for all tables of a cursor where an error names none."""
+"""Stands for all tables of a loop where an error names none."""
 _log = Log("frazil.pipeline")
 
 
@@ -56,16 +55,16 @@ class _TablesFailed(Exception):
 
 
 class Watcher(Protocol):
-    """The supervisor, as a cursor knows it."""
+    """The supervisor, as a loop knows it."""
 
-    def noticed(self, source: ShapingSource) -> Sequence[str]:
-        """Tables that the source offers by now and that this cursor is to take in."""
+    def noticed(self, source: SchemaSource) -> Sequence[str]:
+        """Tables that the source offers by now and that this loop is to take in."""
 
     def settled(self) -> Position | None:
         """What the source may forget."""
 
-    def changed(self) -> None:
-        """Something of a table is different now."""
+    def changed(self, tables: Iterable[TargetTable]) -> None:
+        """Something is different now; these tables may be in another state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class Lagged:
     """These tables let the others wait; what they were given to publish goes on in `line`."""
 
     tables: frozenset[str]
-    line: CommitLine
+    line: CommitLanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +95,20 @@ class Failed:
 Ending = CaughtUp | Yielded | Lagged | Failed
 
 
-class Cursor:
-    """`tables` are source tables. With `ends_idle` it ends when there is nothing more to publish by then, not before
-    `idle_from` on the clock. `takes_new` if tables that appear at the source are taken in. `states_end` if a table that
-    turns out to be empty publishes that."""
+class ReaderLoop:
+    """`tables` are source tables. With `ends_idle` it ends when all that the source had to tell when it was opened is
+    published and nothing more is resolved by then, not before `idle_from` on the clock. `takes_new` if tables that
+    appear at the source are taken in. `states_end` if a table that turns out to be empty publishes that."""
 
     def __init__(
         self,
-        parts: Parts,
-        source: ShapingSource,
-        roster: Discovery,
+        parts: Components,
+        source: SchemaSource,
+        registry: TableRegistry,
         coordinator: Coordinator,
         tables: Sequence[str],
         watcher: Watcher,
-        capturing: Capturing | None,
+        capturing: HeldKeys | None,
         *,
         ends_idle: bool,
         idle_from: float = 0.0,
@@ -119,7 +118,7 @@ class Cursor:
         self._parts = parts
         self._config = parts.config
         self._source = source
-        self._roster = roster
+        self._registry = registry
         self._coordinator = coordinator
         self._names = list(tables)
         self._watcher = watcher
@@ -131,10 +130,11 @@ class Cursor:
         self._after: Position | None = None
         self._epochs = 0
         self._steps = 0
-        shaper = Shaper(source)
+        self._has_polled = False
+        shaper = SchemaTracker(source)
         self._windows = WindowWriter(parts.config, parts.tables, shaper, parts.executors, parts.clock, capturing)
-        self._intents = IntentMaker(parts.config, source, parts.clock, parts.together, states_end)
-        self._line = CommitLine(self._publish, self._config.limits.epochs_in_flight - 1 or 1)
+        self._epoch_commits = EpochPlanner(parts.config, source, parts.clock, parts.together, states_end)
+        self._line = CommitLanes(self._publish, self._config.limits.epochs_in_flight - 1 or 1)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ class Cursor:
             return Failed(failed)
         self._source.open({mirror.source: mirror.progress.published for mirror in self._mirrors})
         self._after = resume_after(mirror.progress for mirror in self._mirrors)
-        self._tell()
+        self._watcher.changed(table for name in self._names for table in self._registry.targets_of(name))
         while not self._end.is_set():
             if self._line.failures:
                 break
@@ -180,35 +180,36 @@ class Cursor:
                 return Failed(lost)
             if self._step():
                 continue
-            if self._ends_idle and self._parts.clock.monotonic() >= self._idle_from:
+            if self._ends_idle and self._source.is_caught_up and self._parts.clock.monotonic() >= self._idle_from:
                 self._line.drain()
                 self._acknowledge()
-                self._tell()
+                self._watcher.changed(())
                 return CaughtUp()
             self._parts.clock.wait(self._config.source.poll_interval, self._end)
         return Yielded()
 
     @property
-    def _mirrors(self) -> list[RunningTable]:
-        return [self._roster.mirror(name) for name in self._names]
+    def _mirrors(self) -> list[TargetTable]:
+        return [self._registry.mirror(name) for name in self._names]
 
     @property
     def _in_flight(self) -> bool:
-        return any(table.progress.in_flight for name in self._names for table in self._roster.targets_of(name))
+        return any(table.progress.in_flight for name in self._names for table in self._registry.targets_of(name))
 
     def _read_ledgers(self, names: Sequence[str]) -> dict[str, BaseException]:
         failed: dict[str, BaseException] = {}
         for name in names:
             try:
-                self._roster.read_ledgers(self._coordinator, [name], self._parts.lake)
+                self._registry.read_ledgers(self._coordinator, [name], self._parts.committer)
             except errors.FrazilError as error:
                 failed[name] = error
             if self._capturing is not None:
-                self._capturing.forget(self._roster.targets_of(name))
+                self._capturing.forget(self._registry.targets_of(name))
         return failed
 
     def _lost(self) -> dict[str, BaseException]:
-        return {name: error for name, error in self._source.lost().items() if name in self._names}
+        lost = self._source.lost()
+        return {name: lost[name] for name in self._names if name in lost}
 
     # what failed
 
@@ -220,12 +221,13 @@ class Cursor:
         return dict.fromkeys(found or [WHOLE], error)
 
     def _target_names(self, name: str) -> list[str]:
-        return [table.name for table in self._roster.targets_of(name)]
+        return [table.name for table in self._registry.targets_of(name)]
 
     def _told_apart(self, failures: Mapping[str, BaseException]) -> dict[str, BaseException]:
-        found: dict[str, BaseException] = {}
+        found: dict[str, BaseException] = {name: failures[name] for name in self._names if name in failures}
         for lane, error in failures.items():
-            found |= {lane: error} if lane in self._names else self._blamed(error)
+            if lane not in found:
+                found |= self._blamed(error)
         return found
 
     # one window
@@ -234,27 +236,41 @@ class Cursor:
         """Reads and writes the next window; False if nothing new is resolved."""
         resolved = self._source.poll()
         if self._takes_new and (new := self._watcher.noticed(self._source)):
-            self._names = [*filter(self._roster.knows, self._names), *new]
+            self._names = [*filter(self._registry.knows, self._names), *new]
             if failed := self._read_ledgers(new):
                 raise _TablesFailed(failed)
+        if self._takes_new and not self._has_polled:
+            self._tell_of_quiet_tables()
+        self._has_polled = True
         window = plan_window(resolved, self._after, self._config.snapshot.value, self._config.limits.epochs_per_job)
         if window is None:
             self._look_at_loads()
             return False
         written, concerned = self._written(window)
         self._count(written, concerned)
-        lanes = self._intents.lanes(self._coordinator, written, concerned)
+        lanes = self._epoch_commits.lanes(self._coordinator, written, concerned)
         self._look_at_loads()
         if lanes:
             self._line.submit(lanes, self._config.limits.lag_patience)
         self._after = written.window.upper
         self._steps += 1
         self._acknowledge()
-        self._tell()
+        self._watcher.changed(())
         if not any(is_before(self._after, position) for position in resolved):
             # With a pause before what is resolved already, a stream that is behind would stay so.
             self._parts.clock.wait(self._config.epoch_interval, self._end)
         return True
+
+    def _tell_of_quiet_tables(self) -> None:
+        """They may be quiet, or gone from the source: that is not told there."""
+        offered = {table.name for table in self._source.tables()}
+        if quiet := [mirror.name for mirror in self._mirrors if mirror.source not in offered]:
+            _log.info("the source shows nothing of these tables beyond what is published", tables=quiet)
+        if unmet := self._registry.unmet_entries:
+            _log.warning(
+                "the source shows no table that these entries name: check the names, or wait for the first change",
+                entries=unmet,
+            )
 
     def _look_at_loads(self) -> None:
         for mirror in self._mirrors:
@@ -263,11 +279,11 @@ class Cursor:
     def _written(self, window: Window) -> tuple[WrittenWindow, Sequence[Targets]]:
         """The window, or its first epochs if all of it is more than one job should read. If a change in it cannot be
         taken, an earlier part, too: what lies before that change is still published, and columns that change between
-        two epochs are met one after the other. Where several tables are read, that is left to a cursor of the table's
+        two epochs are met one after the other. Where several tables are read, that is left to a loop of the table's
         own. The rest is resolved still."""
         while True:
             behind = [mirror for mirror in self._mirrors if is_before(mirror.progress.tip_position, window.upper)]
-            concerned = [self._roster.targets_of(mirror.source) for mirror in behind]
+            concerned = [self._registry.targets_of(mirror.source) for mirror in behind]
             try:
                 splits = self._splits(window, behind)
                 epochs = self._windows.epochs_of_a_job(window, splits)
@@ -279,17 +295,18 @@ class Cursor:
                 epochs = len(window.uppers) // 2
             window = window.first(epochs)
 
-    def _splits(self, window: Window, mirrors: Sequence[RunningTable]) -> Sequence[Split]:
+    def _splits(self, window: Window, mirrors: Sequence[TargetTable]) -> Sequence[Split]:
         frontiers = {mirror.source: mirror.progress.tip for mirror in mirrors}
         return self._source.splits(window, frontiers, {mirror.source: mirror.index for mirror in mirrors})
 
     def _count(self, written: WrittenWindow, concerned: Sequence[Targets]) -> None:
         for targets in concerned:
             mirror = targets[-1]
-            found = written.found(mirror.index)
-            mirror.dropped += (dropped := sum(report.dropped for report in found))
-            self._parts.metrics.changes_dropped(mirror.name, dropped)
-            self._parts.metrics.values_left_out(mirror.name, sum(sum(report.left_out.values()) for report in found))
+            if found := written.found(mirror.index):
+                mirror.dropped += (dropped := sum(report.dropped for report in found))
+                self._parts.metrics.changes_dropped(mirror.name, dropped)
+                left_out = sum(sum(report.left_out.values()) for report in found)
+                self._parts.metrics.values_left_out(mirror.name, left_out)
             quarantine = next((table for table in targets if table.role is Role.QUARANTINE), None)
             captured = written.captured(mirror.index)
             if quarantine is not None and self._capturing is not None and captured:
@@ -303,40 +320,45 @@ class Cursor:
     def _publish(self, group: Group) -> None:
         parts, locators = self._parts, self._parts.locators
         searching = {
-            intent.table: locators.of(intent.table)
-            for intent in group
-            if locators is not None and intent.needs_locating
+            epoch_commit.table: locators.of(epoch_commit.table)
+            for epoch_commit in group
+            if locators is not None and epoch_commit.needs_locating
         }
         outcomes: Sequence[Outcome]
         with ExitStack() as turns:
-            for table in sorted({intent.table for intent in group}, key=lambda name: name.text):
-                turns.enter_context(self._roster.target(table).turn)
+            for table in sorted({epoch_commit.table for epoch_commit in group}, key=lambda name: name.text):
+                turns.enter_context(self._registry.target(table).turn)
             if len(group) == 1:
-                (intent,) = group
-                outcomes = (publish(intent, parts.lake, parts.clock, parts.observer, searching.get(intent.table)),)
+                (epoch_commit,) = group
+                outcomes = (
+                    publish(
+                        epoch_commit, parts.committer, parts.clock, parts.observer, searching.get(epoch_commit.table)
+                    ),
+                )
             else:
                 with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
                     outcomes = publish_together(
-                        group, parts.lake, parts.clock, parts.observer, searching, side_by_side=pool.map
+                        group, parts.committer, parts.clock, parts.observer, searching, side_by_side=pool.map
                     )
         # All that landed is noted before anything is raised: a group may have landed in part.
-        for intent, outcome in zip(group, outcomes, strict=True):
+        for epoch_commit, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, Published):
-                self._landed(intent, outcome.plan.entry, outcome.snapshot_id)
-                self._roster.target(intent.table).holds_more(outcome.plan)
+                self._landed(epoch_commit, outcome.plan.entry, outcome.snapshot_id)
+                self._registry.target(epoch_commit.table).holds_more(outcome.plan)
             elif isinstance(outcome, AlreadyPublished):
-                self._landed(intent, intent.plan.entry, outcome.entry.snapshot_id)
-        for intent, outcome in zip(group, outcomes, strict=True):
+                self._landed(epoch_commit, epoch_commit.plan.entry, outcome.entry.snapshot_id)
+        for epoch_commit, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, Recut):
                 raise CutAgain(
-                    f"{intent.table} is at {outcome.position}, not at {intent.lower}", table=intent.table.text
+                    f"{epoch_commit.table} is at {outcome.position}, not at {epoch_commit.lower}",
+                    table=epoch_commit.table.text,
                 )
-            if (error := failure(outcome, intent)) is not None:
+            if (error := failure(outcome, epoch_commit)) is not None:
                 raise error
-        self._tell()
+        self._watcher.changed([self._registry.target(epoch_commit.table) for epoch_commit in group])
 
-    def _landed(self, intent: Intent, entry: LedgerEntry, snapshot_id: int | None) -> None:
-        table = self._roster.target(intent.table)
+    def _landed(self, epoch_commit: EpochCommit, entry: LedgerEntry, snapshot_id: int | None) -> None:
+        table = self._registry.target(epoch_commit.table)
         table.landed(entry, snapshot_id, self._parts.clock.now())
         self._epochs += 1
         if table.role is Role.QUARANTINE and self._capturing is not None:
@@ -346,6 +368,3 @@ class Cursor:
         settled = self._watcher.settled()
         if settled is not None:
             self._source.acknowledge(settled)
-
-    def _tell(self) -> None:
-        self._watcher.changed()

@@ -1,6 +1,6 @@
 """Which tables a pipeline has, and how far each of them is.
 
-    configuration --recall--> ledgers of tables that were published before --> Origin and its targets
+    configuration --recall--> ledgers of tables that were published before --> SourceState and its targets
     source --------notice--> tables it offers now and the configuration wants ----^
                                                                               |
                                      read_ledgers: frontier of every target <-+
@@ -14,24 +14,26 @@ and a replay finds nothing newer in the mirror.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from threading import Lock
 
 from frazil import errors
 from frazil.clock import Clock
-from frazil.config.model import PipelineConfig
-from frazil.config.routing import Route, is_pattern, matches, route, target_of, volume_of
-from frazil.config.tables import TableEntry
-from frazil.coordinator.admission import Coordinator
-from frazil.coordinator.recovery import Start, newest_generation, source_table, start
-from frazil.coordinator.resync import highest_generation
-from frazil.coordinator.resyncer import ResyncLake
-from frazil.daemon.holdings import Holdings
-from frazil.daemon.modes import check_mode
-from frazil.daemon.tables import KeepsTables, Origin, RunningTable, companion, roles_of
-from frazil.model.ledger import TableHead
-from frazil.model.names import JobId, TableName
-from frazil.model.ports import Lake, Source
+from frazil.commit.admission import Coordinator
+from frazil.commit.recovery import StartPoint, newest_generation, source_table, start
+from frazil.commit.resync_machine import highest_generation
+from frazil.commit.resync_runner import ResyncCommitter
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.config.routing import Route, is_pattern, matches, target_of, volume_of
+from frazil.config.table_entries import TableEntry
+from frazil.ingest.loop.claims import claimed
+from frazil.ingest.loop.mode_checks import check_mode
+from frazil.ingest.loop.table_stats import TableStats
+from frazil.ingest.loop.target_tables import KeepsTables, SourceState, TargetTable, companion, roles_of
+from frazil.model.ids import JobId, TableName
+from frazil.model.ledger import LedgerEntry, TableHead
+from frazil.model.ports import Committer, Source
 from frazil.model.write import Role
 from frazil.observability.logs import Log
 
@@ -39,73 +41,102 @@ _log = Log("frazil.pipeline")
 _LEDGER = re.compile(r"frazil\.(.+)\.ledger")
 
 
-class Discovery:
+class TableRegistry:
     """The tables of one run. `targets` are all of them, `mirrors` one for each source table. Any thread may read it."""
 
-    def __init__(self, config: PipelineConfig, source: Source, lake: Lake, tables: KeepsTables, clock: Clock) -> None:
+    def __init__(
+        self, config: PipelineConfig, source: Source, committer: Committer, tables: KeepsTables, clock: Clock
+    ) -> None:
         self._config = config
         self._source = source
-        self._lake = lake
+        self._committer = committer
         self._tables = tables
         self._clock = clock
-        self._by_source: dict[str, list[RunningTable]] = {}
+        self._by_source: dict[str, list[TargetTable]] = {}
+        self._by_target: dict[TableName, TargetTable] = {}
+        self._renamed: dict[str, str] = {}
+        self._offered: tuple[str, ...] = ()
+        self.refused: Mapping[str, errors.ConfigError] = {}
+        """Source tables that cannot be taken, each with why."""
         self._indexes = 0
         self._lock = Lock()
 
     @property
-    def targets(self) -> list[RunningTable]:
+    def targets(self) -> list[TargetTable]:
         return [target for targets in self._by_source.values() for target in targets]
 
     @property
-    def mirrors(self) -> list[RunningTable]:
+    def mirrors(self) -> list[TargetTable]:
         return [targets[-1] for targets in self._by_source.values()]
 
-    def targets_of(self, source: str) -> list[RunningTable]:
-        """All targets of a source table, the mirror last."""
+    @property
+    def unmet_entries(self) -> list[str]:
+        """Names and patterns under `tables:` that fit no table which the source has shown."""
+        return [entry.source for entry in self._config.entries.unmet([*self._by_source, *self.refused])]
+
+    def targets_of(self, source: str) -> list[TargetTable]:
+        """All targets of a source table, the mirror last; also by a name that it had before in this run, which a loop
+        may still read it by."""
+        while source not in self._by_source:
+            source = self._renamed[source]
         return self._by_source[source]
 
     def knows(self, source: str) -> bool:
         """False also for a name that a table was known by before the feed was made anew."""
         return source in self._by_source
 
-    def mirror(self, source: str) -> RunningTable:
-        return self._by_source[source][-1]
+    def mirror(self, source: str) -> TargetTable:
+        return self.targets_of(source)[-1]
 
-    def target(self, name: TableName) -> RunningTable:
-        return next(target for target in self.targets if target.target == name)
+    def target(self, name: TableName) -> TargetTable:
+        return self._by_target[name]
 
     def recall(self) -> None:
         """Only patterns and tables that were never published need a look at the source. A table is known by its ledger
         even if all its files are gone from the source."""
         recalled = [self._recalled(entry) for entry in self._config.tables]
-        for taken in recalled:
-            if taken is not None:
-                self._take(taken)
+        self._take(taken for taken in recalled if taken is not None)
         if None in recalled:
             self._take_offered(self._source)
 
     def notice(self, source: Source) -> list[str]:
         """Tables the source offers now, the configuration wants, and nobody knew of."""
-        known = set(self._by_source)
+        known = self._by_source
         self._take_offered(source)
-        return [name for name in self._by_source if name not in known]
+        return [] if known is self._by_source else [name for name in self._by_source if name not in known]
 
-    def newest_generation(self, branches: ResyncLake | None) -> int:
-        """What the tables and their branches have seen, in case the register of pipelines was lost."""
-        job, names = self._config.job, [table.target for table in self.targets if self._tables.exists(table.target)]
+    def newest_generation(self, branches: ResyncCommitter | None) -> int:
+        """What the tables and their branches have seen, in case the register of pipelines was lost. One that cannot be
+        read says nothing here: its own loop meets the same, and stops it alone. But raises LedgerTooNew: nobody may
+        take the pipeline over from a newer version, whose ledger it cannot read."""
+        seen = 0
+        for table in self.targets:
+            try:
+                seen = max(seen, self._seen_by(table.target, branches))
+            except errors.LedgerTooNew:
+                raise
+            except errors.Terminal:
+                continue
+        return seen
+
+    def _seen_by(self, name: TableName, branches: ResyncCommitter | None) -> int:
+        if not self._tables.exists(name):
+            return 0
         if branches is None:
-            return max((newest_generation(self._lake.head(name), job) for name in names), default=0)
-        return max((highest_generation(branches.heads(name), job) for name in names), default=0)
+            return newest_generation(self._committer.head(name), self._config.job)
+        return highest_generation(branches.heads(name), self._config.job)
 
-    def read_ledgers(self, coordinator: Coordinator, sources: Iterable[str], lake: Lake | None = None) -> None:
-        """Of these source tables; the mirrors' as `lake` shows them. Raises what stops them: fenced, rolled back,
+    def read_ledgers(
+        self, coordinator: Coordinator, sources: Iterable[str], committer: Committer | None = None
+    ) -> None:
+        """Of these source tables; the mirrors' as `committer` shows them. Raises what stops them: fenced, rolled back,
         another source."""
         for source in sources:
             self._find_quarantine(source)
             *companions, mirror = self._by_source[source]
             for table in companions:
-                self._read_ledger(table, coordinator, self._lake)
-            self._read_ledger(mirror, coordinator, lake or self._lake)
+                self._read_ledger(table, coordinator, self._committer)
+            self._read_ledger(mirror, coordinator, committer or self._committer)
             for table in companions:
                 table.begin_behind(mirror.progress.tip_position)
 
@@ -114,24 +145,31 @@ class Discovery:
         *_, mirror = targets = self._by_source[source]
         if any(table.role is Role.QUARANTINE for table in targets):
             return
-        if self._tables.exists(companion(mirror.target, Role.QUARANTINE)):
-            found = RunningTable(mirror.origin, Role.QUARANTINE)
+        name = companion(mirror.target, Role.QUARANTINE)
+        if self._tables.exists(name) and self._keeper(name) in ("", source):
+            found = TargetTable(mirror.origin, Role.QUARANTINE)
             with self._lock:
+                self._by_target[found.target] = found
                 self._by_source = {**self._by_source, source: [found, *self._by_source[source]]}
 
-    def _read_ledger(self, table: RunningTable, coordinator: Coordinator, lake: Lake) -> None:
+    def _read_ledger(self, table: TargetTable, coordinator: Coordinator, committer: Committer) -> None:
         name = table.target
         if not self._tables.exists(name):
-            table.loaded, table.empty, table.holdings = None, True, Holdings()
+            table.loaded, table.empty, table.stats = None, True, TableStats()
             table.start_at(None, None, self._clock.now())
             return
-        table.loaded = self._tables.load(name)
-        head = lake.head(name)
+        loaded = self._tables.load(name)
+        if table.loaded is not None and table.loaded.schema != loaded.schema:
+            # Somebody else changed it: what its source looks like must be settled with it anew.
+            table.origin.shape = None
+        table.loaded = loaded
+        head = committer.head(name)
         check_owner(head, name, self._config.job)
         table.empty = head.is_empty
         table.show(head)
         match start(head, name, coordinator):
-            case Start(frontier, entry):
+            case StartPoint(frontier, entry):
+                check_source(entry, table)
                 check_mode(table, entry is not None)
                 table.start_at(frontier, entry, self._clock.now())
             case errors.Terminal() as error:
@@ -141,36 +179,53 @@ class Discovery:
         if is_pattern(entry.source):
             return None
         target = target_of(entry.target, entry.source, entry.source, self._config.pipeline)
-        if not self._tables.exists(target):
-            return None
-        source = source_table(self._lake.head(target), self._config.job)
+        source = self._published_from(target)
         taken = Route(source, entry, target, volume_of(self._config, entry))
         return taken if source and matches(entry.source, source) else None
 
     def _take_offered(self, source: Source) -> None:
-        for taken in route(self._config, [table.name for table in source.tables()]):
-            self._take(taken)
+        offered = tuple(table.name for table in source.tables())
+        if offered != self._offered:
+            claims = claimed(self._config, offered, self._keeper)
+            self._take(claims.routes)
+            self.refused = claims.refused
+            self._offered = offered
 
-    def _take(self, taken: Route) -> None:
+    def _keeper(self, target: TableName) -> str:
+        """Whoever fills it in this run, else whoever has before."""
+        known = self._by_target.get(target)
+        return self._published_from(target) if known is None else known.source
+
+    def _published_from(self, target: TableName) -> str:
+        """Empty also for a table that cannot be read: whoever wants to publish to it is stopped by that."""
+        with suppress(errors.Terminal):
+            if self._tables.exists(target):
+                return source_table(self._committer.head(target), self._config.job)
+        return ""
+
+    def _take(self, routes: Iterable[Route]) -> None:
         with self._lock:
-            self._take_in(taken)
+            # Others may be walking over the old one in their threads.
+            known = dict(self._by_source)
+            for taken in routes:
+                if taken.source not in known:
+                    self._take_in(taken, known)
+            if known.keys() != self._by_source.keys():
+                self._by_source = known
 
-    def _take_in(self, taken: Route) -> None:
-        if taken.source in self._by_source:
-            return
-        known = next((mirror for mirror in self.mirrors if mirror.target == taken.target), None)
-        if known is not None:
+    def _take_in(self, taken: Route, known: dict[str, list[TargetTable]]) -> None:
+        mirror = self._by_target.get(taken.target)
+        if mirror is not None and mirror.is_mirror:
             # The same table under its other name, with or without database and schema: the feed was made anew.
-            targets = self._by_source[known.source]
-            others = {name: each for name, each in self._by_source.items() if name != known.source}
-            known.origin.route = taken
+            targets = known.pop(mirror.source)
+            self._renamed[mirror.source] = taken.source
+            mirror.origin.route = taken
         else:
-            origin = Origin(taken, self._indexes)
+            origin = SourceState(taken, self._indexes)
             self._indexes += 1
-            targets = [RunningTable(origin, role) for role in roles_of(taken, self._config)]
-            others = self._by_source
-        # Others may be walking over it in their threads.
-        self._by_source = {**others, taken.source: targets}
+            targets = [TargetTable(origin, role) for role in roles_of(taken, self._config)]
+            self._by_target.update((target.target, target) for target in targets)
+        known[taken.source] = targets
         _log.info("table", source=taken.source, table=taken.target.text)
 
 
@@ -185,3 +240,17 @@ def check_owner(head: TableHead, table: TableName, job: JobId) -> None:
             table=table.text,
             pipeline=owner,
         )
+
+
+def check_source(entry: LedgerEntry | None, table: TargetTable) -> None:
+    """Raises ConfigError if another source table was published there: the rows of the two would be taken for one's. A
+    name with or without database and schema is the same one."""
+    if entry is None or not entry.source or matches(entry.source, table.source):
+        return
+    raise errors.ConfigError(
+        f"{table.name} holds the rows of {entry.source}, and {table.source} would be published there too",
+        hint=f"Under `tables:`, give {table.source} a target of its own. If {entry.source} is gone for good: drop or "
+        f"rename {table.name}, and {table.source} is loaded there from the start of its source.",
+        table=table.name,
+        source=table.source,
+    )

@@ -1,6 +1,6 @@
 """Loads a table anew beside the others, on a branch that main becomes at once (H27).
 
-    source lost, or asked for --> begin: branch, cleared --> Cursor on the branch --caught up--> adopt --> CaughtUp
+    source lost, or asked for --> begin: branch, cleared --> ReaderLoop on the branch --caught up--> adopt --> CaughtUp
                                      ^                            |
                                      `--- source lost again ------'   anew
 
@@ -14,41 +14,41 @@ from dataclasses import replace
 from threading import Event
 
 from frazil import errors
-from frazil.coordinator.admission import Coordinator
-from frazil.coordinator.resync import Adopted, Loading, NotUnderWay, resync_stage
-from frazil.coordinator.resyncer import ResyncLake, adopt_resync, begin_resync
-from frazil.daemon.cursor import CaughtUp, Cursor, CutAgain, Ending, Failed
-from frazil.daemon.parts import Locators, Parts
-from frazil.daemon.places import Place, Places, RoutedLake
-from frazil.daemon.tables import RunningTable, companion_of
-from frazil.lake.branches import BranchLake
+from frazil.commit.admission import Coordinator
+from frazil.commit.resync_machine import Adopted, Loading, NotUnderWay, resync_stage
+from frazil.commit.resync_runner import ResyncCommitter, adopt_resync, begin_resync
+from frazil.data.keys.index_cache import CacheStats
+from frazil.iceberg.commits.branches import BranchCommitter
+from frazil.ingest.catalog_handles import CatalogHandle, Catalogs, RoutedCommitter
+from frazil.ingest.loop.components import Components, LocatorProvider
+from frazil.ingest.loop.reader_loop import CaughtUp, CutAgain, Ending, Failed, ReaderLoop
+from frazil.ingest.loop.target_tables import TargetTable, companion_of
 from frazil.model.commit import ClearPlan, CommitAnswer, CommitPlan
-from frazil.model.epoch import Frontier
+from frazil.model.frontier import Frontier
+from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import BranchedHead, TableHead
-from frazil.model.names import JobId, TableName
-from frazil.model.ports import Locator, TransactionalLake
+from frazil.model.ports import Locator, TransactionalCommitter
 from frazil.observability.logs import Log
-from frazil.workers.lookup.tally import IndexTally
 
 _log = Log("frazil.resync")
 
 
-class RoutedBranches(RoutedLake):
+class RoutedBranches(RoutedCommitter):
     """The branches of mirrors, over several places; companions are published as ever."""
 
-    def __init__(self, place_of: Callable[[TableName], Place], job: JobId) -> None:
+    def __init__(self, place_of: Callable[[TableName], CatalogHandle], job: JobId) -> None:
         super().__init__(place_of)
         self._job = job
-        self._branches: dict[str, BranchLake] = {}
+        self._branches: dict[str, BranchCommitter] = {}
 
-    def lake_of(self, table: TableName) -> TransactionalLake:
-        return super().lake_of(table) if companion_of(table) != table else self.branches_of(table)
+    def committer_of(self, table: TableName) -> TransactionalCommitter:
+        return super().committer_of(table) if companion_of(table) != table else self.branches_of(table)
 
-    def branches_of(self, table: TableName) -> BranchLake:
+    def branches_of(self, table: TableName) -> BranchCommitter:
         place = self._place_of(table)
         name = place.catalog.settings.name
         if name not in self._branches:
-            self._branches[name] = BranchLake(place.lake, self._job)
+            self._branches[name] = BranchCommitter(place.committer, self._job)
         return self._branches[name]
 
     def heads(self, table: TableName) -> BranchedHead:
@@ -67,10 +67,10 @@ class RoutedBranches(RoutedLake):
 class BranchLocators:
     """Search the branches, with the key index that all share."""
 
-    def __init__(self, places: Places, branches: RoutedBranches) -> None:
+    def __init__(self, places: Catalogs, branches: RoutedBranches) -> None:
         self._places = places
         self._branches = branches
-        self._made: dict[str, Locators] = {}
+        self._made: dict[str, LocatorProvider] = {}
 
     def of(self, table: TableName) -> Locator:
         place = self._places.of(table)
@@ -80,7 +80,7 @@ class BranchLocators:
         return self._made[name].of(table)
 
     @property
-    def index(self) -> IndexTally:
+    def index(self) -> CacheStats:
         return self._places.default.locators.index
 
 
@@ -95,16 +95,17 @@ def is_under_way(heads: BranchedHead, table: TableName, coordinator: Coordinator
             raise error
 
 
-class ResyncCursor:
-    """A cursor of one table on its branch, from the first look to its adoption. `anew` clears what was begun before."""
+class ResyncLoop:
+    """A reader loop of one table on its branch, from the first look to its adoption. `anew` clears what was begun
+    before."""
 
     def __init__(
         self,
-        parts: Parts,
-        branches: ResyncLake,
+        parts: Components,
+        branches: ResyncCommitter,
         coordinator: Coordinator,
-        mirror: RunningTable,
-        make_cursor: Callable[[], Cursor],
+        mirror: TargetTable,
+        make_loop: Callable[[], ReaderLoop],
         *,
         anew: bool,
     ) -> None:
@@ -112,10 +113,10 @@ class ResyncCursor:
         self._branches = branches
         self._coordinator = coordinator
         self._mirror = mirror
-        self._make_cursor = make_cursor
+        self._make_loop = make_loop
         self._anew = anew
         self._end = Event()
-        self._cursor: Cursor | None = None
+        self._loop: ReaderLoop | None = None
         self.has_begun = False
 
     @property
@@ -124,15 +125,15 @@ class ResyncCursor:
 
     @property
     def has_progressed(self) -> bool:
-        return self._cursor is not None and self._cursor.has_progressed
+        return self._loop is not None and self._loop.has_progressed
 
     def end(self) -> None:
         self._end.set()
-        if self._cursor is not None:
-            self._cursor.end()
+        if self._loop is not None:
+            self._loop.end()
 
     def run(self) -> Ending:
-        """Like a cursor's. CaughtUp if main shows what was loaded."""
+        """Like a loop's. CaughtUp if main shows what was loaded."""
         table, clock = self._mirror.target, self._parts.clock
         try:
             begun = begin_resync(
@@ -147,10 +148,10 @@ class ResyncCursor:
             self.has_begun = True
             self._parts.tables.set_property(table, self._coordinator.job.resync_property, None)
             _log.warning("loading anew on a branch", table=table.text, resumed=begun.entry is not None)
-            self._cursor = self._make_cursor()
+            self._loop = self._make_loop()
             if self._end.is_set():
-                self._cursor.end()
-            ending = self._cursor.run()
+                self._loop.end()
+            ending = self._loop.run()
             return self._adopted() if isinstance(ending, CaughtUp) else ending
         except BaseException as error:
             return Failed({self._mirror.source: error})
@@ -168,8 +169,10 @@ class ResyncCursor:
         return CaughtUp()
 
 
-def on_branches(parts: Parts) -> Parts:
-    """The parts of a cursor that publishes to branches. Raises AssertionError if there are none."""
+def on_branches(parts: Components) -> Components:
+    """The parts of a loop that publishes to branches. Raises AssertionError if there are none."""
     if parts.resync is None:
         raise AssertionError("this pipeline cannot load tables anew")
-    return replace(parts, lake=parts.resync.lake, locators=parts.resync.locators, together=False, agreement=None)
+    return replace(
+        parts, committer=parts.resync.committer, locators=parts.resync.locators, together=False, agreement=None
+    )

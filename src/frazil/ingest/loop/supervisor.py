@@ -1,10 +1,10 @@
-"""Keeps every table of a pipeline going: one fence, and as many cursors as the tables need.
+"""Keeps every table of a pipeline going: one fence, and as many loops as the tables need.
 
-    take the fence --> know the tables --> dispatch --> cursors, each in its thread
+    take the fence --> know the tables --> dispatch --> loops, each in its thread
                                               ^            |
-                                              +-- ending --+   caught up, failed, lagged, yielded: see `standing`
+                                              +-- ending --+   caught up, failed, lagged, yielded: see `table_state`
 
-Tables that go well share one cursor. A table in trouble reads alone and holds nobody back; one that a person must look
+Tables that go well share one loop. A table in trouble reads alone and holds nobody back; one that a person must look
 at stops, and the others go on. What the source may forget is the minimum over all of them (H28).
 """
 
@@ -17,35 +17,24 @@ from enum import StrEnum
 from threading import Event, RLock
 
 from frazil import errors
-from frazil.coordinator.admission import Coordinator
-from frazil.coordinator.fence import take_fence
-from frazil.coordinator.recovery import Start, start
-from frazil.daemon.agreeing import Agreement
-from frazil.daemon.capturing import Capturing
-from frazil.daemon.checkpointing import Checkpointing
-from frazil.daemon.committing import CommitLine
-from frazil.daemon.cursor import WHOLE, CaughtUp, Cursor, Ending, Failed, Lagged, Yielded
-from frazil.daemon.discovery import Discovery
-from frazil.daemon.fleet import Drained, Ended, Fleet, Runs
-from frazil.daemon.parts import Parts
-from frazil.daemon.resyncing import ResyncCursor, is_under_way, on_branches
-from frazil.daemon.shaping import ShapingSource
-from frazil.daemon.standing import (
-    CursorPlan,
-    Road,
-    Standing,
-    after_failure,
-    after_lag,
-    asked_for,
-    backoff,
-    caught_up,
-    concerns_all,
-    dispatch,
-    is_outlived,
-)
-from frazil.daemon.succession import Succession
-from frazil.daemon.tables import RunningTable
-from frazil.epochs.progress import acknowledgeable
+from frazil.commit.admission import Coordinator
+from frazil.commit.fence import take_fence
+from frazil.commit.recovery import StartPoint, start
+from frazil.ingest.loop import table_state as states
+from frazil.ingest.loop.checkpoint_mirror import Checkpointing
+from frazil.ingest.loop.commit_lanes import CommitLanes
+from frazil.ingest.loop.components import Components
+from frazil.ingest.loop.consistency import Agreement
+from frazil.ingest.loop.fence_watch import FenceWatch
+from frazil.ingest.loop.loop_pool import Drained, LoopEnded, LoopPool, Runs
+from frazil.ingest.loop.reader_loop import WHOLE, CaughtUp, Ending, Failed, Lagged, ReaderLoop, Yielded
+from frazil.ingest.loop.registry import TableRegistry
+from frazil.ingest.loop.resync_loop import ResyncLoop, is_under_way, on_branches
+from frazil.ingest.loop.table_state import LoopPlan, LoopState, Mode
+from frazil.ingest.loop.target_tables import TargetTable
+from frazil.ingest.quarantine.held_keys import HeldKeys
+from frazil.ingest.write.schema_tracker import SchemaSource
+from frazil.model.frontier import acknowledgeable
 from frazil.model.position import Position, is_before
 from frazil.model.state import TableState
 from frazil.observability.logs import Log
@@ -68,7 +57,7 @@ class Supervisor:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: Components,
         on_change: Callable[[Supervisor], None],
         stop: Event,
         is_interrupted: Callable[[], bool] = lambda: False,
@@ -79,36 +68,43 @@ class Supervisor:
         self._on_change = on_change
         self._stop = stop
         self._is_interrupted = is_interrupted
-        self._interrupted = False
-        self._once = False
-        self._roster = Discovery(parts.config, parts.source, parts.lake, parts.tables, parts.clock)
+        self._interrupted = self._once = False
+        self._registry = TableRegistry(parts.config, parts.source, parts.committer, parts.tables, parts.clock)
         self._capturing = (
             None
             if parts.quarantined is None
-            else Capturing(parts.lake, parts.quarantined, parts.config.job, self._count_quarantined)
+            else HeldKeys(parts.committer, parts.quarantined, parts.config.job, self._count_quarantined)
         )
         self._coordinator: Coordinator | None = None
-        self._succession: Succession | None = None
-        self._standings: dict[str, Standing] = {}
-        self._fleet = Fleet(parts.clock)
+        self._succession: FenceWatch | None = None
+        self._loop_states: dict[str, LoopState] = {}
+        self._pool = LoopPool(parts.clock)
         self._fatal: BaseException | None = None
         self._wanted_anew: set[str] = set()
+        self._shown_refused: set[str] = set()
         self._checkpointing: Checkpointing | None = None
-        self._lonely = Standing(Road.STEADY)
+        self._lonely = LoopState(Mode.STEADY)
         self._lock = RLock()
-        self._agreement = None if parts.agreement is None else Agreement(parts.agreement, parts.lake, parts.config.job)
+        self._agreement = (
+            None if parts.agreement is None else Agreement(parts.agreement, parts.committer, parts.config.job)
+        )
 
     # what others see
 
     @property
-    def tables(self) -> dict[str, RunningTable]:
+    def tables(self) -> dict[str, TargetTable]:
         """All targets by name, mirrors and their companions."""
-        return {table.name: table for table in self._roster.targets}
+        return {table.name: table for table in self._registry.targets}
+
+    @property
+    def refused(self) -> Mapping[str, errors.ConfigError]:
+        """Source tables that the pipeline cannot take, each with why: stopped before they have begun."""
+        return self._registry.refused
 
     @property
     def resolved(self) -> Position | None:
         """Every table is published up to here, as far as there was anything to publish."""
-        done = [table.done_through for table in self._roster.targets]
+        done = [table.done_through for table in self._registry.targets]
         if not done or None in done:
             return None
         return min((position for position in done if position is not None), key=lambda position: position.order)
@@ -116,8 +112,8 @@ class Supervisor:
     @property
     def is_publishing(self) -> bool:
         """Whether every table's ledger was read."""
-        return bool(self._standings) and all(
-            table.state is not TableState.INITIALIZING for table in self._roster.targets
+        return bool(self._loop_states) and all(
+            table.state is not TableState.INITIALIZING for table in self._registry.targets
         )
 
     # one run
@@ -136,8 +132,10 @@ class Supervisor:
             self._end_all()
         if self._fatal is not None:
             raise self._fatal
-        stopped = [one.error for one in self._standings.values() if one.road is Road.STOPPED and one.error]
-        if stopped and (once or len(stopped) == len(self._standings)) and not self._interrupted:
+        stopped = [one.error for one in self._loop_states.values() if one.mode is Mode.STOPPED and one.error]
+        if once:
+            stopped += self.refused.values()
+        if stopped and (once or len(stopped) == len(self._loop_states)) and not self._interrupted:
             raise stopped[0]
         return self._outcome
 
@@ -145,10 +143,10 @@ class Supervisor:
     def _is_over(self) -> bool:
         if self._stop.is_set() or self._fatal is not None or self._is_asked_to_end():
             return True
-        if self._fleet:
+        if self._pool:
             return False
-        left = any(not one.is_over for one in self._standings.values())
-        return not left and (self._once or bool(self._standings))
+        left = any(not one.is_over for one in self._loop_states.values())
+        return not left and (self._once or bool(self._loop_states))
 
     @property
     def _outcome(self) -> Outcome:
@@ -164,9 +162,9 @@ class Supervisor:
         attempts = 0
         while True:
             try:
-                self._roster.recall()
+                self._registry.recall()
                 resync = self._parts.resync
-                floor = self._roster.newest_generation(None if resync is None else resync.lake)
+                floor = self._registry.newest_generation(None if resync is None else resync.committer)
                 fence = take_fence(self._config.job, self._parts.arbiter, self._clock, floor=floor)
                 incarnation = self._parts.source.incarnation
                 break
@@ -175,46 +173,46 @@ class Supervisor:
                 if self._once:
                     raise
                 _log.warning("cannot begin yet", reason=str(error), attempt=attempts)
-                self._clock.wait(backoff(attempts, self._clock.jitter()), self._stop)
+                self._clock.wait(states.backoff(attempts, self._clock.jitter()), self._stop)
                 if self._stop.is_set() or self._is_asked_to_end():
                     return False
         self._coordinator = Coordinator(
             job=self._config.job, fence=fence, incarnation=incarnation, config_hash=self._parts.config_hash
         )
-        self._succession = Succession(self._parts.arbiter, self._clock, self._coordinator)
+        self._succession = FenceWatch(self._parts.arbiter, self._clock, self._coordinator)
         _log.info("took over", pipeline=self._config.pipeline, fence=fence.label)
-        self._know(mirror.source for mirror in self._roster.mirrors)
+        self._know(mirror.source for mirror in self._registry.mirrors)
+        self._show_refused()
         if (records := self._parts.checkpoints) is not None:
-            self._checkpointing = Checkpointing(records, self._config.job, lambda: self._roster.mirrors, self._clock)
+            self._checkpointing = Checkpointing(records, self._config.job, lambda: self._registry.mirrors, self._clock)
         return True
 
     def _know(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._standings[name] = self._standing_of(name)
+        self._loop_states |= {name: self._loop_state_of(name) for name in names}
 
-    def _standing_of(self, name: str) -> Standing:
+    def _loop_state_of(self, name: str) -> LoopState:
         """Where a table begins. Only a source with first loads of its own must be told apart: the ledger knows."""
         source = self._parts.source
-        if not source.rescans:
-            return Standing(Road.STEADY)
-        target, resync = self._roster.mirror(name).target, self._parts.resync
+        if not source.can_reload:
+            return LoopState(Mode.STEADY)
+        target, resync = self._registry.mirror(name).target, self._parts.resync
         if resync is None:
             raise AssertionError("a source that can be read anew has somewhere to load tables anew")
         try:
             if not self._parts.tables.exists(target):
-                return Standing(Road.LOAD)
-            heads = resync.lake.heads(target)
+                return LoopState(Mode.LOAD)
+            heads = resync.committer.heads(target)
             if self._config.job.resync_property in heads.main.properties:
-                return Standing(Road.RESYNC, anew=True)
+                return LoopState(Mode.RESYNC, anew=True)
             if is_under_way(heads, target, self._fenced):
-                return Standing(Road.RESYNC)
+                return LoopState(Mode.RESYNC)
         except errors.FrazilError as error:
-            return self._after_failure(Standing(Road.STEADY), error, alone=True)
+            return self._after_failure(LoopState(Mode.STEADY), error, alone=True)
         match start(heads.main, target, self._fenced):
-            case Start(frontier):
-                return Standing(Road.STEADY if source.is_loaded(frontier) else Road.LOAD)
+            case StartPoint(frontier):
+                return LoopState(Mode.STEADY if source.is_loaded(frontier) else Mode.LOAD)
             case errors.Terminal() as trouble:
-                return self._after_failure(Standing(Road.STEADY), trouble, alone=True)
+                return self._after_failure(LoopState(Mode.STEADY), trouble, alone=True)
 
     @property
     def _fenced(self) -> Coordinator:
@@ -222,164 +220,183 @@ class Supervisor:
             raise AssertionError("nothing is decided before the fence is taken")
         return self._coordinator
 
-    # cursors
+    # loops
 
     def _dispatch(self) -> None:
-        now, fleet = self._clock.monotonic(), self._fleet
+        now, pool = self._clock.monotonic(), self._pool
         with self._lock:
-            found = dispatch(self._standings, fleet.main, now, self._config.limits.max_first_loads)
+            found = states.dispatch(self._loop_states, pool.main, now, self._config.limits.max_first_loads)
             for plan in found.starts:
                 self._start(plan)
             if found.main_yields:
-                fleet.ask_main_to_yield()
-            if not self._standings and fleet.main is None and now >= self._lonely.not_before:
+                pool.ask_main_to_yield()
+            if not self._loop_states and pool.main is None and now >= self._lonely.not_before:
                 # Whatever is read first tells which tables there are.
-                self._start(CursorPlan(Road.STEADY, (), is_main=True))
+                self._start(LoopPlan(Mode.STEADY, (), is_main=True))
 
-    def _start(self, plan: CursorPlan) -> None:
-        made = self._resync_cursor(plan) if plan.road is Road.RESYNC else self._cursor(self._parts, plan)
-        number = self._fleet.start(plan, made)
-        for name in plan.tables:
-            self._standings[name] = replace(self._standings[name], cursor=number)
+    def _start(self, plan: LoopPlan) -> None:
+        made = self._resync_loop(plan) if plan.mode is Mode.RESYNC else self._loop(self._parts, plan)
+        number = self._pool.start(plan, made)
+        self._give(plan.tables, number)
 
-    def _cursor(self, parts: Parts, plan: CursorPlan) -> Cursor:
-        return Cursor(
+    def _loop(self, parts: Components, plan: LoopPlan) -> ReaderLoop:
+        return ReaderLoop(
             parts,
             parts.source if plan.is_main else parts.source.beside(plan.tables),
-            self._roster,
+            self._registry,
             self._fenced,
             plan.tables,
             self,
             self._capturing,
             ends_idle=self._once or not plan.is_main,
-            idle_from=max((self._standings[name].apart_until for name in plan.tables), default=0.0),
+            idle_from=max((self._loop_states[name].apart_until for name in plan.tables), default=0.0),
             takes_new=plan.is_main,
-            states_end=plan.road is Road.RESYNC,
+            states_end=plan.mode is Mode.RESYNC,
         )
 
-    def _resync_cursor(self, plan: CursorPlan) -> ResyncCursor:
+    def _resync_loop(self, plan: LoopPlan) -> ResyncLoop:
         parts = on_branches(self._parts)
         assert parts.resync is not None
         (name,) = plan.tables
-        return ResyncCursor(
+        return ResyncLoop(
             parts,
-            parts.resync.lake,
+            parts.resync.committer,
             self._fenced,
-            self._roster.mirror(name),
-            lambda: self._cursor(parts, plan),
-            anew=self._standings[name].anew,
+            self._registry.mirror(name),
+            lambda: self._loop(parts, plan),
+            anew=self._loop_states[name].anew,
         )
 
     def _wait(self) -> None:
         """For the next ending, or a moment."""
-        match self._fleet.ended(_TICK):
-            case Ended(cursor, ending):
+        match self._pool.ended(_TICK):
+            case LoopEnded(loop, ending):
                 with self._lock:
-                    self._ended(cursor, ending)
+                    self._ended(loop, ending)
             case Drained(tables):
                 now = self._clock.monotonic()
                 with self._lock:
-                    self._standings |= {name: after_lag(self._standings[name], now) for name in tables}
+                    known = tables & self._loop_states.keys()
+                    self._loop_states |= {name: states.after_lag(self._loop_states[name], now) for name in known}
         self._look_for_a_successor()
         self._give_up_the_outlived()
 
-    def _ended(self, cursor: Runs, ending: Ending) -> None:
-        tables = cursor.tables
+    def _ended(self, loop: Runs, ending: Ending) -> None:
+        # A table that the feed calls otherwise by now is read on by the loop that noticed it.
+        tables = tuple(name for name in loop.tables if name in self._loop_states)
+        if not loop.tables and loop.has_progressed:
+            self._lonely = LoopState(Mode.STEADY)
         for name in tables:
-            if cursor.has_progressed:
-                self._standings[name] = replace(self._standings[name], attempts=0)
-            if isinstance(cursor, ResyncCursor) and cursor.has_begun:
-                self._standings[name] = replace(self._standings[name], anew=False)
+            if loop.has_progressed:
+                self._loop_states[name] = replace(self._loop_states[name], attempts=0, unexplained=0)
+            if isinstance(loop, ResyncLoop) and loop.has_begun:
+                self._loop_states[name] = replace(self._loop_states[name], anew=False)
         match ending:
             case CaughtUp():
                 for name in tables:
-                    self._standings[name] = self._done(self._standings[name])
-                    self._roster.mirror(name).trouble = None
+                    self._loop_states[name] = self._done(self._loop_states[name])
+                    self._registry.mirror(name).trouble = None
             case Yielded():
-                self._free(tables)
+                self._give(tables)
             case Lagged(lagging, line):
                 self._lagged(tables, lagging, line)
-            case Failed(found):
+            case Failed(found) if tables or not loop.tables:
                 self._failed(tables, found)
         for name in self._wanted_anew.intersection(tables):
             self._wanted_anew.discard(name)
-            self._standings[name] = asked_for(self._standings[name], self._clock.monotonic())
+            self._loop_states[name] = states.asked_for(self._loop_states[name], self._clock.monotonic())
 
-    def _done(self, standing: Standing) -> Standing:
+    def _done(self, state: LoopState) -> LoopState:
         """With `once`, whoever has caught up is done."""
-        return replace(caught_up(standing), road=Road.DONE) if self._once else caught_up(standing)
+        return replace(states.caught_up(state), mode=Mode.DONE) if self._once else states.caught_up(state)
 
-    def _free(self, tables: Iterable[str]) -> None:
-        for name in tables:
-            self._standings[name] = replace(self._standings[name], cursor=None)
+    def _give(self, tables: Iterable[str], loop: int | None = None) -> None:
+        self._loop_states |= {name: replace(self._loop_states[name], loop=loop) for name in tables}
 
-    def _lagged(self, tables: Sequence[str], lagging: Collection[str], line: CommitLine) -> None:
+    def _lagged(self, tables: Sequence[str], lagging: Collection[str], line: CommitLanes) -> None:
         """What a lagging table was given to publish is finished before anybody else publishes to it."""
         _log.warning("commits do not keep up: reads alone from now on", tables=sorted(lagging))
-        self._free(name for name in tables if name not in lagging)
-        number = self._fleet.finish(lagging, line)
-        for name in lagging:
-            self._standings[name] = replace(self._standings[name], cursor=number)
+        self._give(name for name in tables if name not in lagging)
+        number = self._pool.finish(lagging, line)
+        self._give(self._loop_states.keys() & lagging, number)
 
     def _failed(self, tables: Sequence[str], found: Mapping[str, BaseException]) -> None:
-        jitter = self._clock.jitter()
-        self._free(tables)
+        # One moment for all: tables that wait together go on together.
+        when = (self._clock.monotonic(), self._clock.jitter())
+        self._give(tables)
         for error in found.values():
-            if isinstance(error, errors.Fenced) or not isinstance(error, errors.FrazilError):
+            if not isinstance(error, errors.FrazilError):
+                _log.failure("failed without a reason", error, tables=list(tables))
+            if states.ends_the_run(error):
                 self._fatal = self._fatal or error
                 return
-        known = {name: error for name, error in found.items() if isinstance(error, errors.FrazilError)}
-        if WHOLE in known or self._parts.together or concerns_all(known, tables):
-            self._failed_whole(tables, known.get(WHOLE) or next(iter(known.values())), jitter)
+        known = {name: states.explained(error) for name, error in found.items()}
+        if WHOLE in known or self._parts.together or states.concerns_all(known, tables):
+            self._failed_whole(tables, known.get(WHOLE) or next(iter(known.values())), when)
         else:
             for name, error in known.items():
-                self._failed_alone(name, error, alone=len(tables) == 1, jitter=jitter)
-        self.changed()
+                self._failed_alone(name, error, alone=len(tables) == 1, when=when)
+        self.changed(self._registry.mirror(name) for name in tables)
 
-    def _failed_alone(self, name: str, error: errors.FrazilError, *, alone: bool, jitter: float) -> None:
-        self._standings[name] = self._after_failure(self._standings[name], error, alone=alone, jitter=jitter)
+    def _failed_alone(self, name: str, error: errors.FrazilError, *, alone: bool, when: tuple[float, float]) -> None:
+        self._loop_states[name] = self._after_failure(self._loop_states[name], error, alone=alone, when=when)
         self._show(name, error)
 
-    def _failed_whole(self, tables: Sequence[str], error: errors.FrazilError, jitter: float) -> None:
-        """All of them wait, or if nobody can tell which of them a person must look at, everything stops."""
-        if isinstance(error, errors.Terminal) and len(tables) != 1:
+    def _failed_whole(self, tables: Sequence[str], error: errors.FrazilError, when: tuple[float, float]) -> None:
+        """All of them wait, or if nobody can tell which of them a person must look at, everything stops. What nobody
+        explains may be one table's: after some attempts each reads alone, unless they must commit together."""
+        tried = {name: states.is_tried_enough(self._loop_states[name]) for name in tables}
+        suspects = {name for name, enough in tried.items() if enough and isinstance(error, errors.Unexplained)}
+        is_definite = isinstance(error, errors.Terminal) or (suspects and self._parts.together)
+        if is_definite and len(tables) != 1:
             self._fatal = self._fatal or error
             return
         if not tables:
-            self._lonely = self._after_failure(self._lonely, error, alone=True, jitter=jitter)
-            self._fatal = self._fatal or (error if self._lonely.road is Road.STOPPED else None)
+            self._lonely = self._after_failure(self._lonely, error, alone=True, when=when)
+            self._fatal = self._fatal or (error if self._lonely.mode is Mode.STOPPED else None)
             _log.warning("trying again", reason=str(error), attempt=self._lonely.attempts)
         for name in tables:
-            self._failed_alone(name, error, alone=True, jitter=jitter)
+            self._failed_alone(name, error, alone=name not in suspects or len(tables) == 1, when=when)
 
     def _after_failure(
-        self, standing: Standing, error: errors.FrazilError, *, alone: bool, jitter: float = 0.0
-    ) -> Standing:
-        return after_failure(
-            standing,
+        self, state: LoopState, error: errors.FrazilError, *, alone: bool, when: tuple[float, float] | None = None
+    ) -> LoopState:
+        now, jitter = when or (self._clock.monotonic(), 0.0)
+        return states.after_failure(
+            state,
             error,
             alone=alone,
-            can_rescan=self._parts.source.rescans,
-            now=self._clock.monotonic(),
+            can_rescan=self._parts.source.can_reload,
+            now=now,
             jitter=jitter,
             attempts_max=TROUBLE_MAX_ONCE if self._once else None,
         )
 
     def _show(self, name: str, error: errors.FrazilError) -> None:
-        standing = self._standings[name]
-        mirror = self._roster.mirror(name)
+        state = self._loop_states[name]
+        mirror = self._registry.mirror(name)
         mirror.trouble = error
         facts = {"table": mirror.name, "reason": str(error) or type(error).__name__, "hint": error.hint}
         self._parts.metrics.failed(mirror.name, error)
-        if standing.road is Road.STOPPED:
+        if state.mode is Mode.STOPPED:
             mirror.state = TableState.STOPPED
             _log.error("stopped; other tables go on", **facts)
-        elif standing.road is Road.RESYNC:
+        elif state.mode is Mode.RESYNC:
             mirror.state = TableState.NEEDS_RESYNC
             _log.error("will be loaded anew", **facts)
         else:
             mirror.state = TableState.BACKOFF
-            _log.warning("reading the ledger again", **facts, attempt=standing.attempts)
+            confirms = isinstance(error, errors.Terminal)
+            word = "cannot go on as it is; tried once more by itself, then it stops" if confirms else "trying again"
+            _log.warning(word, **facts, attempt=state.attempts)
+
+    def _show_refused(self) -> None:
+        """Once for each."""
+        for name in self.refused.keys() - self._shown_refused:
+            error = self.refused[name]
+            self._parts.metrics.failed(name, error)
+            _log.error("stopped; other tables go on", table=name, reason=str(error), hint=error.hint)
+        self._shown_refused |= self.refused.keys()
 
     # now and then
 
@@ -393,73 +410,81 @@ class Supervisor:
             _log.warning("cannot tell whether somebody has taken over", reason=str(error))
 
     def _give_up_the_outlived(self) -> None:
-        newest = self._newest_published
+        stopped = [name for name, state in list(self._loop_states.items()) if state.mode is Mode.STOPPED]
+        newest = self._newest_published if stopped else None
         bound = timedelta(seconds=self._config.resync_after)
-        for name, standing in list(self._standings.items()):
-            mirror = self._roster.mirror(name)
-            if standing.road is not Road.STOPPED or mirror.state is TableState.NEEDS_RESYNC:
+        for mirror in map(self._registry.mirror, stopped):
+            if mirror.state is TableState.NEEDS_RESYNC:
                 continue
             published = mirror.progress.published
-            if is_outlived(None if published is None else published.position, newest, bound):
+            if states.is_outlived(None if published is None else published.position, newest, bound):
                 mirror.state = TableState.NEEDS_RESYNC
-                again = "frazil resync CONFIG" if self._parts.source.rescans else "make a changefeed with a scan for"
+                again = "frazil resync CONFIG" if self._parts.source.can_reload else "make a changefeed with a scan for"
                 _log.error(
                     "stopped for so long that the source is not kept for it any more",
                     table=mirror.name,
                     hint=f"Mend what stopped it, then: {again} {mirror.name}",
                 )
-                self.changed()
+                self.changed([mirror])
 
     @property
     def _newest_published(self) -> Position | None:
-        positions = [mirror.progress.published.position for mirror in self._roster.mirrors if mirror.progress.published]
+        positions = [
+            mirror.progress.published.position for mirror in self._registry.mirrors if mirror.progress.published
+        ]
         return max(positions, key=lambda position: position.order, default=None)
 
     def _end_all(self) -> None:
         """What is under way is finished, if that does not take too long."""
         deadline = self._clock.monotonic() + self._config.shutdown
-        for tables in self._fleet.end_all(deadline):
+        for tables in self._pool.end_all(deadline):
             _log.warning("left what is under way: the next run writes it again", tables=list(tables))
-        self.changed()
+        self.changed(())
         if self._checkpointing is not None:
             self._checkpointing.end(max(1.0, deadline - self._clock.monotonic()))
 
-    # what cursors ask
+    # what loops ask
 
-    def noticed(self, source: ShapingSource) -> Sequence[str]:
+    def noticed(self, source: SchemaSource) -> Sequence[str]:
         with self._lock:
-            found = self._roster.notice(source)
-            if source.rescans:
+            found = self._registry.notice(source)
+            self._show_refused()
+            if source.can_reload:
                 self._know(found)
                 return ()
-            known = {name: one for name, one in self._standings.items() if self._roster.knows(name)}
-            self._standings = {**known, **dict.fromkeys(found, Standing(Road.STEADY, cursor=self._fleet.main))}
+            if not found:
+                return ()
+            known = {name: one for name, one in self._loop_states.items() if self._registry.knows(name)}
+            self._loop_states = {**known, **dict.fromkeys(found, LoopState(Mode.STEADY, loop=self._pool.main))}
             return found
 
     def settled(self) -> Position | None:
         """The mirrors speak for their companions, which are published before them."""
-        held = [m.progress for m in self._roster.mirrors if m.state is not TableState.NEEDS_RESYNC]
+        held = [m.progress for m in self._registry.mirrors if m.state is not TableState.NEEDS_RESYNC]
         settled = acknowledgeable(held)
         if self._agreement is None:
             return settled
-        agreed = self._agreement.reached(self.resolved, self._roster.mirrors)
+        agreed = self._agreement.reached(self.resolved, self._registry.mirrors)
         return agreed if is_before(agreed, settled) else settled
 
     def resync(self, name: str) -> None:
         """Loads a table anew, whatever state it is in."""
         with self._lock:
-            standing = self._standings[name]
-            if standing.cursor is not None and self._fleet.ask_to_end(standing.cursor):
+            state = self._loop_states[name]
+            if state.loop is not None and self._pool.ask_to_end(state.loop):
                 self._wanted_anew.add(name)
             else:
-                self._standings[name] = asked_for(standing, self._clock.monotonic())
+                self._loop_states[name] = states.asked_for(state, self._clock.monotonic())
 
-    def changed(self) -> None:
-        for table in self._roster.targets:
+    def changed(self, tables: Iterable[TargetTable]) -> None:
+        for table in tables:
             self._parts.metrics.table_is(table.name, table.state)
+        for name in self.refused:
+            self._parts.metrics.table_is(name, TableState.STOPPED)
         if self._checkpointing is not None:
             self._checkpointing.changed()
         self._on_change(self)
 
-    def _count_quarantined(self, table: RunningTable, rows: int) -> None:
+    def _count_quarantined(self, table: TargetTable, rows: int) -> None:
+        self._registry.mirror(table.source).quarantined = rows
         self._parts.metrics.quarantined(table.route.target.text, rows)

@@ -1,13 +1,14 @@
-"""Where each table of a pipeline stands, and which cursors follow from it. Pure.
+"""Where each table of a pipeline stands, and which loops follow from it. Pure.
 
 LOAD ----caught up----> STEADY       a first load, beside what the others do
   RESYNC --adopted-------^  |        loaded anew on a branch, since the source lost what lay between
     ^----- source lost -----+
                             +--> STOPPED     a person must act; the others go on
 
-STEADY tables share one cursor. One that fails, or lets the others wait, gets a cursor of its own (`apart`) until it
+STEADY tables share one loop. One that fails, or lets the others wait, gets a loop of its own (`apart`) until it
 has caught up; a run that only drains is DONE with it then. A transient failure is tried again for ever; a terminal one
-is confirmed once alone and then stops the table.
+is confirmed once alone and then stops the table. One that nobody explains, as a worker that was killed, may be any
+table's: it is tried a few times, then each table reads alone, and the one that fails there a few times stops.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 
-from frazil.errors import FrazilError, SourceLost, Terminal
+from frazil.errors import Fenced, FrazilError, SourceLost, Terminal, Unexplained
 from frazil.model.position import Position
+from frazil.retry import Backoff
 
-BACKOFF_FIRST = 1.0
-BACKOFF_MAX = 60.0
+TROUBLE = Backoff(first=1.0, longest=60.0, attempts=1 << 30)
 APART_FIRST = 60.0
 APART_MAX = 3600.0
 APART_AT_ONCE = 8
+UNEXPLAINED_MAX = 4
+"""So often is tried what fails without a reason: together, then each table by itself."""
 
 
-class Road(StrEnum):
+class Mode(StrEnum):
     LOAD = "load"
     STEADY = "steady"
     RESYNC = "resync"
@@ -36,71 +39,79 @@ class Road(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """One source table. `cursor` is the one that reads it now, `not_before` when the next one may, by the clock's
+class LoopState:
+    """One source table. `loop` is the one that reads it now, `not_before` when the next one may, by the clock's
     monotonic seconds. `apart_until` keeps a table that lagged on its own for a while; `anew` clears what a re-sync has
-    begun before."""
+    begun before. Of the `attempts` that failed in a row, `unexplained` ones may be the table's own fault."""
 
-    road: Road
+    mode: Mode
     apart: bool = False
     attempts: int = 0
+    unexplained: int = 0
     lags: int = 0
     not_before: float = 0.0
     apart_until: float = 0.0
-    cursor: int | None = None
+    loop: int | None = None
     anew: bool = False
     error: FrazilError | None = None
 
     @property
     def is_over(self) -> bool:
-        return self.road in (Road.STOPPED, Road.DONE)
+        return self.mode in (Mode.STOPPED, Mode.DONE)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Read apart because of what happened, not because it lets others wait."""
+        return self.apart and self.error is not None
 
     @property
     def is_free(self) -> bool:
-        return self.cursor is None and not self.is_over
+        return self.loop is None and not self.is_over
 
 
 @dataclass(frozen=True, slots=True)
-class CursorPlan:
-    """A cursor to start; `is_main` if others may join it later."""
+class LoopPlan:
+    """A reader loop to start; `is_main` if others may join it later."""
 
-    road: Road
+    mode: Mode
     tables: tuple[str, ...]
     is_main: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """What to do now. With `main_yields`, the main cursor must end so that it can start again with more tables."""
+    """What to do now. With `main_yields`, the main loop must end so that it can start again with more tables."""
 
-    starts: tuple[CursorPlan, ...]
+    starts: tuple[LoopPlan, ...]
     main_yields: bool
 
 
-def dispatch(standings: Mapping[str, Standing], main: int | None, now: float, max_first_loads: int) -> Dispatch:
-    free = {name: one for name, one in standings.items() if one.is_free and one.not_before <= now}
+def dispatch(loop_states: Mapping[str, LoopState], main: int | None, now: float, max_first_loads: int) -> Dispatch:
+    free = {name: one for name, one in loop_states.items() if one.is_free and one.not_before <= now}
     budget = max_first_loads - sum(
-        1 for one in standings.values() if one.cursor is not None and one.road in (Road.LOAD, Road.RESYNC)
+        1 for one in loop_states.values() if one.loop is not None and one.mode in (Mode.LOAD, Mode.RESYNC)
     )
+    suspects = APART_AT_ONCE - sum(1 for one in loop_states.values() if one.loop is not None and one.is_suspect)
     starts = []
     for name, one in free.items():
-        if one.road is Road.RESYNC or (one.apart and one.road is Road.LOAD):
+        if one.mode is Mode.RESYNC or (one.apart and one.mode is Mode.LOAD):
             if budget > 0:
-                starts.append(CursorPlan(one.road, (name,)))
+                starts.append(LoopPlan(one.mode, (name,)))
                 budget -= 1
-        elif one.apart:
-            starts.append(CursorPlan(one.road, (name,)))
-    together = tuple(name for name, one in free.items() if one.road is Road.LOAD and not one.apart)[: max(budget, 0)]
+        elif one.apart and (not one.is_suspect or suspects > 0):
+            suspects -= one.is_suspect
+            starts.append(LoopPlan(one.mode, (name,)))
+    together = tuple(name for name, one in free.items() if one.mode is Mode.LOAD and not one.apart)[: max(budget, 0)]
     if together:
-        starts.append(CursorPlan(Road.LOAD, together))
-    steady = tuple(name for name, one in free.items() if one.road is Road.STEADY and not one.apart)
+        starts.append(LoopPlan(Mode.LOAD, together))
+    steady = tuple(name for name, one in free.items() if one.mode is Mode.STEADY and not one.apart)
     if steady and main is None:
-        starts.append(CursorPlan(Road.STEADY, steady, is_main=True))
+        starts.append(LoopPlan(Mode.STEADY, steady, is_main=True))
     return Dispatch(tuple(starts), main_yields=bool(steady) and main is not None)
 
 
 def after_failure(
-    standing: Standing,
+    state: LoopState,
     error: FrazilError,
     *,
     alone: bool,
@@ -108,50 +119,76 @@ def after_failure(
     now: float,
     jitter: float,
     attempts_max: int | None = None,
-) -> Standing:
-    """Where a table stands that its cursor failed with; `alone` if it was the only one there. Without `attempts_max` a
+) -> LoopState:
+    """Where a table stands that its loop failed with; `alone` if it was the only one there. Without `attempts_max` a
     transient failure is tried again for ever."""
-    freed = replace(standing, cursor=None, error=error)
-    attempts = standing.attempts + 1
+    freed = replace(state, loop=None, error=error)
+    attempts = state.attempts + 1
     if isinstance(error, SourceLost) and can_rescan:
-        wait = backoff(attempts, jitter) if standing.road is Road.RESYNC else 0.0
-        return replace(freed, road=Road.RESYNC, anew=True, apart=False, attempts=attempts, not_before=now + wait)
+        wait = backoff(attempts, jitter) if state.mode is Mode.RESYNC else 0.0
+        return replace(freed, mode=Mode.RESYNC, anew=True, apart=False, attempts=attempts, not_before=now + wait)
     if isinstance(error, Terminal):
         if alone:
-            return replace(freed, road=Road.STOPPED)
+            return replace(freed, mode=Mode.STOPPED)
         return replace(freed, apart=True, not_before=now)
+    if isinstance(error, Unexplained):
+        if is_tried_enough(state):
+            mode = Mode.STOPPED if alone else state.mode
+            return replace(freed, mode=mode, apart=True, attempts=0, unexplained=0, not_before=now)
+        apart = state.apart or not alone
+        freed = replace(freed, apart=apart, unexplained=state.unexplained + 1)
+        return replace(freed, attempts=attempts, not_before=now + backoff(attempts, jitter))
     if attempts_max is not None and attempts > attempts_max:
-        return replace(freed, road=Road.STOPPED, attempts=attempts)
+        return replace(freed, mode=Mode.STOPPED, attempts=attempts)
     return replace(freed, apart=not alone, attempts=attempts, not_before=now + backoff(attempts, jitter))
+
+
+def is_tried_enough(state: LoopState) -> bool:
+    """Whether one more failure that nobody explains is too many."""
+    return state.unexplained + 1 >= UNEXPLAINED_MAX
+
+
+def ends_the_run(error: BaseException) -> bool:
+    """A newer coordinator, or an assumption of ours that does not hold: going on could only do harm."""
+    return isinstance(error, Fenced | AssertionError) or not isinstance(error, Exception)
+
+
+def explained(error: BaseException) -> FrazilError:
+    """Whatever is no error of ours says nothing about what to do."""
+    if isinstance(error, FrazilError):
+        return error
+    found = Unexplained(f"{type(error).__name__}: {error}", hint="Frazil tries again. If it repeats, report it please.")
+    found.__cause__ = error
+    return found
 
 
 def concerns_all(found: Mapping[str, FrazilError], tables: Sequence[str]) -> bool:
     """Whether what happened to some tables is rather about what all of them share, as a catalog that is away: then they
-    wait together. A cursor for each would ask the source for everything so many times."""
+    wait together. A reader loop for each would ask the source for everything so many times."""
     if any(isinstance(error, Terminal) for error in found.values()):
         return False
     return len(found) > 1 and (len(found) == len(tables) or len(found) > APART_AT_ONCE)
 
 
-def after_lag(standing: Standing, now: float) -> Standing:
+def after_lag(state: LoopState, now: float) -> LoopState:
     """A table that let the others wait reads alone for a while, longer each time."""
-    lags = standing.lags + 1
+    lags = state.lags + 1
     until = now + min(APART_MAX, APART_FIRST * 2.0 ** (lags - 1))
-    return replace(standing, cursor=None, apart=True, lags=lags, not_before=now, apart_until=until)
+    return replace(state, loop=None, apart=True, lags=lags, not_before=now, apart_until=until)
 
 
-def asked_for(standing: Standing, now: float) -> Standing:
+def asked_for(state: LoopState, now: float) -> LoopState:
     """Somebody wants the table loaded anew."""
-    return replace(standing, road=Road.RESYNC, anew=True, apart=False, attempts=0, cursor=None, not_before=now)
+    return replace(state, mode=Mode.RESYNC, anew=True, apart=False, attempts=0, loop=None, not_before=now)
 
 
-def caught_up(standing: Standing) -> Standing:
-    return replace(standing, road=Road.STEADY, apart=False, attempts=0, cursor=None, error=None)
+def caught_up(state: LoopState) -> LoopState:
+    return replace(state, mode=Mode.STEADY, apart=False, attempts=0, unexplained=0, loop=None, error=None)
 
 
 def backoff(attempts: int, jitter: float) -> float:
     """Seconds to wait after so many failures in a row; `jitter` takes up to half off."""
-    return min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(attempts - 1, 16)) * (1.0 - jitter / 2)
+    return TROUBLE.before(attempts + 1, jitter)
 
 
 def is_outlived(frontier: Position | None, newest: Position | None, bound: timedelta) -> bool:

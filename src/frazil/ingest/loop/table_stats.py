@@ -1,7 +1,7 @@
 """What a table holds, in numbers that are there anyway: nobody opens a file for them.
 
-    the newest snapshot's summary --Holdings.at(head)--> Holdings --with_commit(plan)--> Holdings after our own commit
-                                                            `-- again from the summary after every maintenance
+    the newest snapshot's summary --at(head)--> TableStats --with_commit(plan)--> TableStats after our own commit
+                                                    `-- again from the summary after every maintenance
 
 Between two looks at the summary, commits of others are not in it, and manifests are a guess. That is good enough to say
 when a table should be looked at; what there is to do is for the plan of each action to say.
@@ -13,13 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from frazil.model.commit import CommitPlan
-from frazil.model.files import FileClosed, Kind
+from frazil.model.files import FileClosed, FileKind, LiveDelete
 from frazil.model.ledger import TableHead
-from frazil.model.live import LiveDelete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holdings:
+class TableStats:
     """`position_deletes` and `equality_deletes` are deleted rows and deleted keys, not files."""
 
     data_files: int = 0
@@ -32,7 +31,7 @@ class Holdings:
     manifests: int = 0
 
     @classmethod
-    def at(cls, head: TableHead) -> Holdings:
+    def at(cls, head: TableHead) -> TableStats:
         """Whoever wrote it."""
         facts = head.ancestry[0].summary if head.ancestry else {}
         return cls(
@@ -46,19 +45,24 @@ class Holdings:
             manifests=_number(facts, "manifests-created") + _number(facts, "manifests-kept"),
         )
 
-    def with_commit(self, plan: CommitPlan) -> Holdings:
+    def with_commit(self, plan: CommitPlan) -> TableStats:
         """What a commit has added and taken away."""
         data, came, went = plan.data_files, plan.delete_files, plan.removed_deletes
-        return Holdings(
+        return TableStats(
             data_files=self.data_files + len(data),
             delete_files=max(0, self.delete_files + len(came) - len(went)),
             records=self.records + sum(file.records for file in data),
-            position_deletes=max(0, self.position_deletes + _rows(came, Kind.POSITION_DELETE) - _rows(went)),
-            equality_deletes=self.equality_deletes + _rows(came, Kind.EQUALITY_DELETE),
+            position_deletes=max(0, self.position_deletes + _rows(came, FileKind.POSITION_DELETE) - _rows(went)),
+            equality_deletes=self.equality_deletes + _rows(came, FileKind.EQUALITY_DELETE),
             size=self.size + sum(file.size for file in data),
             snapshots=self.snapshots + 1,
             manifests=self.manifests + bool(data) + bool(came),
         )
+
+    @property
+    def rows(self) -> int | None:
+        """None if equality deletes hide it: nobody knows how many rows each of them takes away."""
+        return None if self.equality_deletes else max(0, self.records - self.position_deletes)
 
     @property
     def delete_ratio(self) -> float:
@@ -87,7 +91,7 @@ class Added:
         return Added(self.commits - before.commits, self.files - before.files, self.size - before.size)
 
 
-def _rows(deletes: Iterable[FileClosed | LiveDelete], kind: Kind = Kind.POSITION_DELETE) -> int:
+def _rows(deletes: Iterable[FileClosed | LiveDelete], kind: FileKind = FileKind.POSITION_DELETE) -> int:
     return sum(delete.records for delete in deletes if delete.kind is kind)
 
 

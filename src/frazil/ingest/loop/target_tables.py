@@ -1,9 +1,9 @@
 """The tables of a running pipeline: what is read, and what it is written to.
 
-    Origin orders                         one source table: its shape, its index in a job
-      +-- RunningTable orders             mirror: what it looks like, how far it is, what it has counted
-      +-- RunningTable orders__changelog
-      +-- RunningTable orders__quarantine
+    SourceState orders                         one source table: its shape, its index in a job
+      +-- TargetTable orders             mirror: what it looks like, how far it is, what it has counted
+      +-- TargetTable orders__changelog
+      +-- TargetTable orders__quarantine
 
 The reading loop hands epochs over, the commit line tells which landed; both threads meet here, under one lock.
 
@@ -20,39 +20,37 @@ from datetime import datetime
 from threading import Lock
 from typing import Protocol
 
-from frazil.config.model import OnError, PipelineConfig
+from frazil.config.pipeline_config import OnError, PipelineConfig
 from frazil.config.routing import Route
-from frazil.daemon.holdings import Added, Holdings
-from frazil.epochs.progress import Progress
 from frazil.errors import FrazilError
-from frazil.lake.changes import SchemaChange
-from frazil.lake.partitioning import LayoutChange
-from frazil.lake.tables import LoadedTable
-from frazil.model.columns import Column, TableShape
+from frazil.iceberg.tables.layout import LayoutChange
+from frazil.iceberg.tables.schema_steps import SchemaChange
+from frazil.iceberg.tables.tables import LoadedTable
+from frazil.ingest.loop.table_stats import Added, TableStats
 from frazil.model.commit import CommitPlan
-from frazil.model.epoch import Frontier
+from frazil.model.frontier import EpochProgress, Frontier, LoadProgress
+from frazil.model.ids import TableName
 from frazil.model.ledger import LedgerEntry, TableHead
-from frazil.model.names import TableName
 from frazil.model.position import Position, is_before
-from frazil.model.progress import LoadProgress
 from frazil.model.quarantine import SHAPE as QUARANTINE_SHAPE
+from frazil.model.schema import Column, SourceSchema
 from frazil.model.state import TableState
 from frazil.model.write import DeleteMode, Role, TableOptions
 
 
 class KeepsTables(Protocol):
-    """What a pipeline needs of the catalogs its tables are in; see `frazil.lake.tables.Tables`."""
+    """What a pipeline needs of the catalogs its tables are in; see `frazil.iceberg.tables.tables.Tables`."""
 
     def exists(self, table: TableName) -> bool: ...
     def load(self, table: TableName) -> LoadedTable: ...
-    def ensure(self, table: TableName, shape: TableShape, options: TableOptions) -> LoadedTable: ...
+    def ensure(self, table: TableName, shape: SourceSchema, options: TableOptions) -> LoadedTable: ...
     def set_property(self, table: TableName, name: str, value: str | None) -> None: ...
     def plan(self, table: TableName, columns: Sequence[Column], options: TableOptions) -> SchemaChange: ...
     def plan_layout(self, table: TableName, options: TableOptions) -> LayoutChange: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
+class MaintenanceStatus:
     """How a table was maintained in this run: when last, what was done, what could not be and why; and what has come
     since."""
 
@@ -63,30 +61,35 @@ class Upkeep:
 
 
 @dataclass
-class Origin:
+class SourceState:
     """A source table: what its targets share."""
 
     route: Route
     index: int
-    shape: TableShape | None = None
+    shape: SourceSchema | None = None
     tried: set[str] = field(default_factory=set)
     """Columns with a value that did not fit, of which the source was asked again."""
 
 
 @dataclass
-class RunningTable:
+class TargetTable:
     """One target of a source table."""
 
-    origin: Origin
+    origin: SourceState
     role: Role = Role.MIRROR
     loaded: LoadedTable | None = None
     empty: bool = True
     """No snapshot when it was last looked at: the first epoch needs no deletes."""
-    progress: Progress = field(default_factory=Progress)
+    progress: EpochProgress = field(default_factory=EpochProgress)
     reading: bool = False
     """A window of the source is read for it."""
     published_at: datetime | None = None
     snapshot_id: int | None = None
+    """Of its newest epoch."""
+    head_snapshot_id: int | None = None
+    """The newest that was seen, whoever made it."""
+    quarantined: int | None = None
+    """Changes in its quarantine; None if there is none."""
     state: TableState = TableState.INITIALIZING
     epochs: int = 0
     rows: int = 0
@@ -96,11 +99,11 @@ class RunningTable:
     """How far its first load is; None if there is none under way."""
     trouble: FrazilError | None = None
     """Why it is held up."""
-    holdings: Holdings | None = None
+    stats: TableStats | None = None
     """What it holds; None until it was looked at."""
     added: Added = field(default_factory=Added)
     """What this run has added to it."""
-    upkeep: Upkeep = field(default_factory=Upkeep)
+    maintenance_status: MaintenanceStatus = field(default_factory=MaintenanceStatus)
     turn: Lock = field(default_factory=Lock, repr=False)
     """Held while an epoch is published, and by maintenance that loses against the stream."""
     _lock: Lock = field(default_factory=Lock, repr=False)
@@ -114,7 +117,7 @@ class RunningTable:
         return self.origin.index
 
     @property
-    def shape(self) -> TableShape | None:
+    def shape(self) -> SourceSchema | None:
         return self.origin.shape
 
     @property
@@ -144,7 +147,7 @@ class RunningTable:
         return replace(own, mode=mode, partition=(), sort=(), location=place)
 
     @property
-    def columns(self) -> TableShape | None:
+    def columns(self) -> SourceSchema | None:
         """The shape of the target; a quarantine has one of its own."""
         return QUARANTINE_SHAPE if self.role is Role.QUARANTINE else self.origin.shape
 
@@ -156,7 +159,7 @@ class RunningTable:
         """Takes up what the ledger says; whatever was in flight is forgotten. Heartbeats count from now."""
         with self._lock:
             self.reading = False
-            self.progress = Progress(published=frontier, read=None if frontier is None else frontier.position)
+            self.progress = EpochProgress(published=frontier, read=None if frontier is None else frontier.position)
             self.published_at = at
             self.snapshot_id = None if entry is None else entry.snapshot_id
             self.state = TableState.INITIAL_SYNC if frontier is None else TableState.STEADY_STATE
@@ -183,13 +186,14 @@ class RunningTable:
     def show(self, head: TableHead) -> None:
         """What the table holds, whoever wrote it."""
         with self._lock:
-            self.holdings = Holdings.at(head)
+            self.stats = TableStats.at(head)
+            self.head_snapshot_id = head.snapshot_id
 
     def holds_more(self, plan: CommitPlan) -> None:
         """What a commit has added and taken away."""
         with self._lock:
-            if self.holdings is not None:
-                self.holdings = self.holdings.with_commit(plan)
+            if self.stats is not None:
+                self.stats = self.stats.with_commit(plan)
             if plan.files:
                 self.added = self.added.with_commit(plan)
 
@@ -197,7 +201,8 @@ class RunningTable:
         """The oldest epoch in flight is published."""
         with self._lock:
             self.progress = self.progress.landed(entry.resolved)
-            self.snapshot_id, self.published_at = snapshot_id, at
+            self.snapshot_id = self.head_snapshot_id = snapshot_id
+            self.published_at = at
             self.state = TableState.STEADY_STATE if self.load is None else TableState.INITIAL_SYNC
             self.trouble = None
             self.epochs += 1
@@ -237,7 +242,7 @@ def companion_of(table: TableName) -> TableName:
 
 def roles_of(taken: Route, config: PipelineConfig) -> tuple[Role, ...]:
     """The targets that the configuration gives a source table, the mirror last. A quarantine that is there is one of
-    them whatever the configuration says, see `discovery`."""
+    them whatever the configuration says, see `registry`."""
     changelog = (Role.CHANGELOG,) if taken.entry.changelog else ()
     quarantine = (Role.QUARANTINE,) if config.on_error is OnError.QUARANTINE else ()
     return (*quarantine, *changelog, Role.MIRROR)

@@ -23,7 +23,7 @@ from frazil.model.change import CaptureReport
 Order = tuple[int, int]
 
 
-class Captures:
+class CapturedKeys:
     """The captured keys of one source table, each with its oldest position in quarantine."""
 
     def __init__(self, table: int, known: Mapping[str, Order], *, takes_new: bool = True) -> None:
@@ -37,7 +37,7 @@ class Captures:
         self._value_set: pa.Array | None = None
 
     def waiting(self, rows: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-        """Which of the travelling rows must wait behind an earlier one of their key; None if none must."""
+        """Which of the change rows must wait behind an earlier one of their key; None if none must."""
         if not self._known:
             return None
         if self._value_set is None:

@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Protocol
 
-from frazil.coordinator.frontier import At, read_frontier
-from frazil.daemon.tables import RunningTable
+from frazil.commit.frontier_check import At, read_frontier
+from frazil.ingest.loop.target_tables import TargetTable
 from frazil.model.change import CaptureReport
+from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import LedgerEntry, TableHead
-from frazil.model.names import JobId, TableName
-from frazil.model.ports import Lake
+from frazil.model.ports import Committer
 from frazil.model.position import Position, is_before
+from frazil.model.write import Role
 
 Order = tuple[int, int]
 
@@ -48,34 +49,40 @@ class _Known:
     """As of the first look: nothing that is put away later is read again before the next one."""
 
 
-class Capturing:
+class HeldKeys:
     """`tell` is told how many rows are in quarantine whenever that is found out."""
 
-    def __init__(self, lake: Lake, reading: ReadsKeys, job: JobId, tell: Callable[[RunningTable, int], None]) -> None:
-        self._lake = lake
+    def __init__(
+        self, committer: Committer, reading: ReadsKeys, job: JobId, tell: Callable[[TargetTable, int], None]
+    ) -> None:
+        self._committer = committer
         self._reading = reading
         self._job = job
         self._tell = tell
         self._known: dict[TableName, _Known] = {}
         self._lock = Lock()
 
-    def forget(self, targets: Iterable[RunningTable]) -> None:
-        """After a doubt nothing of them is in flight, and the tables say what is in them."""
+    def forget(self, targets: Iterable[TargetTable]) -> None:
+        """After a doubt nothing of them is in flight, and the tables say what is in them. How many rows that is, is
+        told at once: a quiet table may have no window for long."""
         with self._lock:
             for table in targets:
                 self._known.pop(table.target, None)
+                held = None if table.stats is None else table.stats.rows
+                if table.role is Role.QUARANTINE and held is not None:
+                    self._tell(table, held)
 
-    def keys(self, quarantine: RunningTable) -> Mapping[str, Order]:
+    def keys(self, quarantine: TargetTable) -> Mapping[str, Order]:
         """The keys that capture what follows, as of now, and lines that will be read again."""
         name = quarantine.target
         known = self._known.get(name)
         if known is None or known.keys or known.in_flight:
-            head = self._lake.head(name)
+            head = self._committer.head(name)
             if known is None or head.snapshot_id != known.snapshot_id:
                 known = self._read(quarantine, head, known)
         return _oldest([known.keys, known.lines, *(keys for _, keys in known.in_flight)])
 
-    def sent(self, quarantine: RunningTable, last: Position, reports: Iterable[CaptureReport]) -> None:
+    def sent(self, quarantine: TargetTable, last: Position, reports: Iterable[CaptureReport]) -> None:
         """A window was written with rows for the quarantine: all of them are in it once it has published `last`, the
         last epoch of the window that it has files of."""
         keys = _oldest([report.keys for report in reports])
@@ -83,7 +90,7 @@ class Capturing:
             with self._lock:
                 self._known.setdefault(quarantine.target, _Known()).in_flight.append((last, keys))
 
-    def landed(self, quarantine: RunningTable, entry: LedgerEntry) -> None:
+    def landed(self, quarantine: TargetTable, entry: LedgerEntry) -> None:
         """An epoch of the quarantine is published. Where the table was not looked at yet, the look will tell."""
         with self._lock:
             known = self._known.get(quarantine.target)
@@ -91,7 +98,7 @@ class Capturing:
                 known.rows += entry.rows
                 self._tell(quarantine, known.rows)
 
-    def _read(self, quarantine: RunningTable, head: TableHead, known: _Known | None) -> _Known:
+    def _read(self, quarantine: TargetTable, head: TableHead, known: _Known | None) -> _Known:
         keys: Mapping[str, Order] = {}
         rows = 0
         if head.snapshot_id is not None:
@@ -109,7 +116,7 @@ class Capturing:
             self._tell(quarantine, rows)
         return found
 
-    def _lines(self, quarantine: RunningTable, head: TableHead, resolved: Position | None) -> Mapping[str, Order]:
+    def _lines(self, quarantine: TargetTable, head: TableHead, resolved: Position | None) -> Mapping[str, Order]:
         mirror = quarantine.progress.begins
         if head.snapshot_id is None or resolved is None or not is_before(mirror, resolved):
             return {}

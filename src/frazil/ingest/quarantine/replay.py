@@ -27,35 +27,35 @@ from uuid import UUID
 import pyarrow as pa
 
 from frazil import errors
-from frazil.config.routing import Route, entry_for, target_of, volume_of
-from frazil.coordinator.frontier import At, read_frontier
-from frazil.coordinator.publish import wait_before
-from frazil.daemon.capturing import Order
-from frazil.daemon.parts import Parts
-from frazil.daemon.quarantine import Quarantined, shown
-from frazil.daemon.results import ReplayReport
-from frazil.daemon.shaping import Shaper, known_by
-from frazil.daemon.tables import Origin, RunningTable, roles_of
-from frazil.lake.settling import settle
-from frazil.lake.tables import LoadedTable
+from frazil.commit.frontier_check import At, read_frontier
+from frazil.commit.machine import misfit_error
+from frazil.config.routing import Route, target_of, volume_of
+from frazil.iceberg.tables.column_match import settle
+from frazil.iceberg.tables.tables import LoadedTable
+from frazil.ingest.loop.components import Components
+from frazil.ingest.loop.target_tables import SourceState, TargetTable, roles_of
+from frazil.ingest.quarantine.bisect import bad_rows
+from frazil.ingest.quarantine.held_keys import Order
+from frazil.ingest.quarantine.store import Quarantined, shown
+from frazil.ingest.write.change_rows import text_like
+from frazil.ingest.write.fold import fold_changes, sort_changes
+from frazil.ingest.write.schema_tracker import SchemaTracker, known_by
+from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
+from frazil.ingest.write.target_writer import TargetsWriter, is_log
 from frazil.model import quarantine as q
-from frazil.model.arrow import TRAVEL
+from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import Op
-from frazil.model.commit import Accepted, Refused, RepairPlan
+from frazil.model.commit import ReplaceFiles
 from frazil.model.files import FileClosed
+from frazil.model.ids import TableName, replay_folder
 from frazil.model.ledger import SnapshotFacts, TableHead
-from frazil.model.names import TableName, replay_folder
-from frazil.model.parts import parts_of
-from frazil.model.ports import Decoder, Locator, Reader, RepairingLake, RereadsLines
+from frazil.model.ports import Decoder, Locator, Reader, ReplacingCommitter, RereadsLines
 from frazil.model.position import Position, is_before, parse_position
+from frazil.model.results import ReplayReport
+from frazil.model.schema import parts_of
 from frazil.model.write import DeleteMode, EpochTarget, Role, TableTask
-from frazil.workers.fold import fold_changes, sort_travel
-from frazil.workers.sift import bad_rows
-from frazil.workers.targets import TargetsWriter, is_log
-from frazil.workers.travel import text_like
-from frazil.workers.writer import Place, TableEpochWriter
+from frazil.retry import Attempt, commit_with_retry
 
-ATTEMPTS_MAX = 8
 OPERATION, REPLAY, THROUGH, JOB = "frazil.operation", "frazil.replay-id", "frazil.replay-through", "frazil.replay-job"
 _NOT_THERE_YET = "it lies beyond what the table has published: replay again when the pipeline has caught up"
 _NO_KEY = (
@@ -71,7 +71,7 @@ class _Row:
     id: str
     key: str
     order: Order
-    travel: Mapping[str, Any]
+    change_rows: Mapping[str, Any]
     facts: Mapping[str, Any]
     refused: str | None = None
 
@@ -79,22 +79,22 @@ class _Row:
 class Replay:
     """One `frazil quarantine replay` of one target."""
 
-    def __init__(self, parts: Parts, quarantined: Quarantined, lake: RepairingLake, source: str) -> None:
+    def __init__(self, parts: Components, quarantined: Quarantined, committer: ReplacingCommitter, source: str) -> None:
         """`source` is the source's own name of the table."""
         config = parts.config
-        entry = entry_for(config.tables, source)
+        entry = config.entries.taking(source)
         if entry is None:
             raise AssertionError(f"{source} is not a table of the pipeline")
         target = target_of(entry.target, entry.source, source, config.pipeline)
         taken = Route(source, entry, target, volume_of(config, entry))
         self._parts = parts
         self._quarantined = quarantined
-        self._lake = lake
-        self._origin = Origin(taken, index=0)
+        self._committer = committer
+        self._origin = SourceState(taken, index=0)
         names = [role for role in roles_of(taken, config) if role is not Role.QUARANTINE]
-        self._targets = [RunningTable(self._origin, role) for role in names]
+        self._targets = [TargetTable(self._origin, role) for role in names]
         self._mirror = self._targets[-1]
-        self._quarantine = RunningTable(self._origin, Role.QUARANTINE)
+        self._quarantine = TargetTable(self._origin, Role.QUARANTINE)
         self._own: set[str] = set()
 
     def run(self) -> ReplayReport:
@@ -130,13 +130,13 @@ class Replay:
     def _rows(self, name: TableName) -> list[Mapping[str, Any]]:
         if not self._parts.tables.exists(name):
             return []
-        snapshot_id = self._lake.head(name).snapshot_id
+        snapshot_id = self._committer.head(name).snapshot_id
         return [] if snapshot_id is None else self._quarantined.rows(name, snapshot_id).to_pylist()
 
     def _roads(self) -> tuple[Reader, Decoder]:
         """Today's shape, and the tables evolved to it, as the pipeline would do before its next window."""
         parts, loaded = self._parts, self._parts.tables.load(self._mirror.target)
-        shape = Shaper(parts.source).preview(self._origin.route, loaded)
+        shape = SchemaTracker(parts.source).preview(self._origin.route, loaded)
         if shape is None:
             raise errors.ConfigError(
                 f"{self._mirror.name}: nothing tells its columns and key",
@@ -150,7 +150,7 @@ class Replay:
         for target in self._targets:
             target.loaded = parts.tables.ensure(target.target, shape, target.options)
         self._quarantine.loaded = parts.tables.load(self._quarantine.target)
-        return Shaper(parts.source).roads([self._mirror])
+        return SchemaTracker(parts.source).roads([self._mirror])
 
     def _refused(
         self,
@@ -162,9 +162,9 @@ class Replay:
     ) -> _Judged:
         """Which rows can be taken now. A row waits behind any earlier one of its key that cannot."""
         ready = [self._read(row, reader, frontier) for row in rows]
-        ready.sort(key=lambda row: (row.key, row.order, row.travel["part"]))
+        ready.sort(key=lambda row: (row.key, row.order, row.change_rows["part"]))
         clear = [row for row in ready if row.refused is None]
-        batch = pa.RecordBatch.from_pylist([dict(row.travel) for row in clear], schema=TRAVEL)
+        batch = pa.RecordBatch.from_pylist([dict(row.change_rows) for row in clear], schema=CHANGE_SCHEMA)
         trial = TargetsWriter(tasks, 0, self._place("trial"), decoder, text_like(frontier), None)
         failed = {clear[at].id: error.message for at, error in bad_rows(batch, partial(self._try, trial))}
         own = {row.id: reason for row in ready if (reason := row.refused or failed.get(row.id))}
@@ -193,7 +193,7 @@ class Replay:
         order = row[q.MAJOR], row[q.MINOR]
         key, deleted, payload, before = row[q.KEY], row[q.OP] == "delete", row[q.PAYLOAD], row[q.BEFORE]
         refused = None if order <= frontier.order else _NOT_THERE_YET
-        if row[q.FILE] is not None and refused is None:
+        if row[q.OP] is None and refused is None:
             if key is None and self._mirror.options.mode is not DeleteMode.APPEND_ONLY:
                 refused = _NO_KEY
             elif not isinstance(reader, RereadsLines):
@@ -206,7 +206,7 @@ class Replay:
                 except errors.BadInput as error:
                     refused = error.message
         key = key or q.line_key(row[q.FILE] or "", row[q.LINE] or 0)
-        travel = {
+        change_rows = {
             "table": 0,
             "epoch": 0,
             "key": key,
@@ -217,7 +217,7 @@ class Replay:
             "payload": payload,
             "before": before,
         }
-        return _Row(row[q.ID], key, (row[q.MAJOR], row[q.MINOR]), travel, row, refused)
+        return _Row(row[q.ID], key, (row[q.MAJOR], row[q.MINOR]), change_rows, row, refused)
 
     # publishing
 
@@ -230,12 +230,12 @@ class Replay:
         through: Position,
         decoder: Decoder,
     ) -> None:
-        if _replayed(self._lake.head(task.table), number):
+        if _replayed(self._committer.head(task.table), number):
             return
         task = replace(task, epochs=(self._epoch(task.table, number, through),))
-        batch = pa.RecordBatch.from_pylist([dict(row.travel) for row in rows], schema=TRAVEL)
+        batch = pa.RecordBatch.from_pylist([dict(row.change_rows) for row in rows], schema=CHANGE_SCHEMA)
         writer = TargetsWriter([task], 0, self._place(), decoder, text_like(through), None)
-        sorted_rows = sort_travel(pa.Table.from_batches([batch]))
+        sorted_rows = sort_changes(pa.Table.from_batches([batch]))
         for _, _, some in fold_changes([sorted_rows], [0] if is_log(task) else []):
             writer.take(some)
         locator = self._locator(task.table)
@@ -257,15 +257,17 @@ class Replay:
         locator: Locator | None,
     ) -> None:
         """Lands once, on a head that no other replay has touched since `first`."""
-        clock = self._parts.clock
-        reason = ""
-        for attempt in range(1, ATTEMPTS_MAX + 1):
-            clock.wait(wait_before(attempt, clock.jitter()))
-            head = self._lake.head(table)
+
+        def once(_lost: int) -> Attempt[None]:
+            head = self._committer.head(table)
             if _replayed(head, number):
-                return
+                return Attempt(None)
             if first is not None:
                 _must_be_alone(table, first, head, self._own)
+            if (written := self._loaded(table).form) is not None and head.form is not None:
+                why = written.misfit(head.form, {file.spec_id for file in files})
+                if why is not None:
+                    raise misfit_error(table, why, "what is replayed", "Run the same command again.")
             summary = {
                 OPERATION: "replay",
                 REPLAY: str(number),
@@ -273,7 +275,7 @@ class Replay:
                 JOB: self._parts.config.job.text,
                 "frazil.rows": str(sum(file.records for file in files if not file.equality_ids)),
             }
-            plan = RepairPlan(files=files, summary=summary)
+            plan = ReplaceFiles(files=files, summary=summary)
             if locator is not None:
                 located = locator.locate(files, head, by_equality=False)
                 plan = replace(
@@ -282,17 +284,14 @@ class Replay:
                     removed_deletes=located.removed_deletes,
                     must_exist=located.must_exist,
                 )
-            match self._lake.repair(table, head, plan):
-                case Accepted():
-                    return
-                case Refused(said, hint):
-                    raise errors.CatalogRefused(f"{table}: the replay was refused: {said}", hint=hint, table=table.text)
-                case answer:
-                    reason = answer.reason
-        raise errors.OutcomeUnknown(
-            f"{table}: the replay was not confirmed: {reason}",
-            hint="Run the same command again; it first looks at what the tables hold.",
+            return Attempt(None, self._committer.repair(table, head, plan))
+
+        commit_with_retry(
+            f"{table}: the replay was not published",
+            once,
+            self._parts.clock,
             table=table.text,
+            hint="Run the same command again; it first looks at what the tables hold.",
         )
 
     # what it is made with
@@ -302,7 +301,7 @@ class Replay:
             raise errors.ConfigError(
                 f"{name} does not exist yet", hint="Run the pipeline first: it makes its tables.", table=name.text
             )
-        return self._lake.head(name)
+        return self._committer.head(name)
 
     def _frontier(self, head: TableHead) -> Position:
         match read_frontier(head, self._parts.config.job):
@@ -320,7 +319,7 @@ class Replay:
         finds = self._mirror.options.mode is DeleteMode.VECTORS and table == self._mirror.target
         return locators.of(table) if finds and locators is not None else None
 
-    def _task(self, target: RunningTable, through: Position) -> TableTask:
+    def _task(self, target: TargetTable, through: Position) -> TableTask:
         loaded, shape = target.loaded, target.columns
         if loaded is None or shape is None:
             raise AssertionError(f"{target.name} is written before it has a shape")
@@ -339,9 +338,9 @@ class Replay:
         tables = (*self._targets, self._quarantine)
         return next(t.loaded for t in tables if t.target == table and t.loaded is not None)
 
-    def _place(self, attempt: str | None = None) -> Place:
+    def _place(self, attempt: str | None = None) -> TaskOutput:
         attempt = attempt or self._parts.clock.new_uuid().hex[:8]
-        return Place(shard=0, attempt=attempt, parquet=self._parts.config.parquet.settings)
+        return TaskOutput(shard=0, attempt=attempt, parquet=self._parts.config.parquet.settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Travelling rows that were put away, as rows of the quarantine table.
+"""Change rows that were put away, as rows of the quarantine table.
 
     bad_values     a change whose values do not decode or bind: why, and which column
     captured_rows  a change that waits behind one of its key
@@ -17,26 +17,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import BadInput
+from frazil.ingest.write.change_rows import FileOf, PositionText
 from frazil.model import quarantine as q
 from frazil.model.change import Op
-from frazil.workers.travel import PositionText
 
 _TEXT_OF = {int(Op.DELETE): "delete", int(Op.UPSERT): "upsert"}
 
 
 def bad_values(
-    rows: pa.RecordBatch, errors: Sequence[BadInput], source: str, position_text: PositionText
+    rows: pa.RecordBatch, errors: Sequence[BadInput], source: str, position_text: PositionText, file_of: FileOf
 ) -> pa.RecordBatch:
     """One row for each change and its error."""
-    columns = _columns(rows, source, position_text)
+    columns = _columns(rows, source, position_text) | _places(rows, file_of)
     columns[q.REASON] = pa.array([error.message for error in errors], pa.string())
     columns[q.COLUMN] = pa.array([_text(error.facts.get("column")) for error in errors], pa.string())
     columns[q.CAPTURED] = pa.repeat(False, rows.num_rows)
     return pa.record_batch(columns)
 
 
-def captured_rows(rows: pa.RecordBatch, source: str, position_text: PositionText) -> pa.RecordBatch:
-    columns = _columns(rows, source, position_text)
+def captured_rows(rows: pa.RecordBatch, source: str, position_text: PositionText, file_of: FileOf) -> pa.RecordBatch:
+    columns = _columns(rows, source, position_text) | _places(rows, file_of)
     columns[q.REASON] = pa.repeat(q.WAITS, rows.num_rows)
     columns[q.CAPTURED] = pa.repeat(True, rows.num_rows)
     return pa.record_batch(columns)
@@ -84,6 +84,18 @@ def _columns(rows: pa.RecordBatch, source: str, position_text: PositionText) -> 
         q.MINOR: rows.column("minor"),
         q.PART: rows.column("part"),
     }
+
+
+def _places(rows: pa.RecordBatch, file_of: FileOf) -> dict[str, pa.Array]:
+    """Where each change was read, as far as its source has files and lines."""
+    files = [None if split is None else file_of(split) for split in _splits(rows)]
+    return {q.FILE: pa.array(files, pa.string()), q.LINE: rows.column("line")}
+
+
+def _splits(rows: pa.RecordBatch) -> list[int | None]:
+    """Only of rows that know their line: other sources' splits are nothing to look into."""
+    found: list[int | None] = pc.if_else(rows.column("line").is_valid(), rows.column("split"), None).to_pylist()
+    return found
 
 
 def _text(value: object) -> str | None:

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from frazil.daemon.capturing import Order, ReadsKeys
-from frazil.daemon.parts import Parts
-from frazil.daemon.results import QuarantinedChange
-from frazil.daemon.tables import companion
+from frazil.ingest.loop.components import Components
+from frazil.ingest.loop.target_tables import companion
+from frazil.ingest.quarantine.held_keys import Order, ReadsKeys
 from frazil.model import quarantine as q
-from frazil.model.names import TableName
+from frazil.model.ids import TableName
+from frazil.model.results import QuarantinedChange
 from frazil.model.write import Role
 
 
@@ -60,12 +60,12 @@ class SparkQuarantined:
         return f"`{self._catalog}`.{table.sql} VERSION AS OF {snapshot_id}"
 
 
-def listed(parts: Parts, quarantined: Quarantined, target: TableName) -> list[QuarantinedChange]:
+def listed(parts: Components, quarantined: Quarantined, target: TableName) -> list[QuarantinedChange]:
     """What is in quarantine of one target, in source order."""
     name = companion(target, Role.QUARANTINE)
     if not parts.tables.exists(name):
         return []
-    head = parts.lake.head(name)
+    head = parts.committer.head(name)
     if head.snapshot_id is None:
         return []
     rows = quarantined.rows(name, head.snapshot_id).to_pylist()

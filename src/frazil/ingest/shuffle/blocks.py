@@ -1,9 +1,9 @@
-"""Travelling rows in parcels: some large binaries move from task to task, not millions of small rows.
+"""Change rows in blocks: some large binaries move from task to task, not millions of small rows.
 
-    reading task   rows --hash of the key--> (shard, group) --packed--> parcels
-                                                               |  on one machine: files (`depot`), else Spark's shuffle:
+    reading task   rows --hash of the key--> (shard, group) --packed--> blocks
+                                                               |  one machine: `local_files`, else Spark's shuffle:
                                                                |  Arrow, LZ4, to the shard's task, sorted; spills
-    writing task   parcels of one group --unpacked, sorted--> rows in the order of SORT_COLUMNS, group after group
+    writing task   blocks of one group --unpacked, sorted--> rows in the order of SORT_COLUMNS, group after group
                                 `-- more than expected: folded; still too many: sorted runs on disk, merged
 
     group   0            1          2          3            one table's rows never lie behind those of a later one,
@@ -29,14 +29,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from frazil.model.arrow import TRAVEL
+from frazil.data.murmur3 import murmur3
+from frazil.ingest.write.fold import CHUNK_ROWS, fold_changes, sort_changes
+from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import SORT_COLUMNS
-from frazil.workers.fold import CHUNK_ROWS, fold_changes, sort_travel
-from frazil.workers.hashing import murmur3
-from frazil.workers.spool import Spool
+from frazil.storage.files.spill import SpillFile
 
-PARCEL = pa.schema([("shard", pa.int32()), ("group", pa.int32()), ("body", pa.binary())])
-PARCEL_DDL = "shard int, group int, body binary"
+BLOCK = pa.schema([("shard", pa.int32()), ("group", pa.int32()), ("body", pa.binary())])
+BLOCK_DDL = "shard int, group int, body binary"
 # What the splits of a group may weigh in one shard.
 GROUP_BYTES = 16 << 20
 # Arrow bytes of rows that a reading task collects before it packs them, and that a writing task holds of a group.
@@ -52,8 +52,8 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
-    """TRAVEL rows that go to one shard, all of one group."""
+class Block:
+    """change rows that go to one shard, all of one group."""
 
     shard: int
     group: int
@@ -126,8 +126,8 @@ def key_hashes(rows: pa.RecordBatch) -> Numbers:
     return murmur3(text, ends[:-1] - ends[0], np.diff(ends)).astype(np.int64)
 
 
-def pack(batches: Iterable[pa.RecordBatch], groups: Groups, changelogs: Collection[int] = ()) -> Iterator[Parcel]:
-    """TRAVEL rows in any order, as parcels. Where keys repeat a lot, versions that the fold would drop stay here;
+def pack(batches: Iterable[pa.RecordBatch], groups: Groups, changelogs: Collection[int] = ()) -> Iterator[Block]:
+    """change rows in any order, as blocks. Where keys repeat a lot, versions that the fold would drop stay here;
     tables in `changelogs` keep every (key, position)."""
     waiting: list[pa.RecordBatch] = []
     size = 0
@@ -143,22 +143,22 @@ def pack(batches: Iterable[pa.RecordBatch], groups: Groups, changelogs: Collecti
         yield from _packed(_joined(waiting), groups, changelogs)
 
 
-def unpack(parcels: Iterable[tuple[int, pa.RecordBatch]], changelogs: Collection[int] = ()) -> Iterator[pa.RecordBatch]:
+def unpack(blocks: Iterable[tuple[int, pa.RecordBatch]], changelogs: Collection[int] = ()) -> Iterator[pa.RecordBatch]:
     """TRAVEL batches in the order of SORT_COLUMNS within each group, of a shard's (group, rows) sorted by group."""
-    for _, parts in groupby(parcels, key=lambda parcel: parcel[0]):
+    for _, parts in groupby(blocks, key=lambda block: block[0]):
         yield from _sorted((rows for _, rows in parts), changelogs)
 
 
-def to_spark(parcels: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:
+def to_spark(blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
     """PARCEL rows, which Spark moves."""
-    for parcel in parcels:
+    for block in blocks:
         sink = pa.BufferOutputStream()
-        write_body(parcel.rows, sink, _COMPRESSED)
+        write_body(block.rows, sink, _COMPRESSED)
         body = sink.getvalue()
         ends = pa.py_buffer(np.array([0, body.size], np.int32).tobytes())
-        columns = [pa.array([parcel.shard], pa.int32()), pa.array([parcel.group], pa.int32())]
+        columns = [pa.array([block.shard], pa.int32()), pa.array([block.group], pa.int32())]
         yield pa.RecordBatch.from_arrays(
-            [*columns, pa.BinaryArray.from_buffers(pa.binary(), 1, [None, ends, body])], schema=PARCEL
+            [*columns, pa.BinaryArray.from_buffers(pa.binary(), 1, [None, ends, body])], schema=BLOCK
         )
 
 
@@ -170,8 +170,8 @@ def from_spark(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Reco
 
 
 def write_body(rows: pa.RecordBatch, sink: Any, options: pa.ipc.IpcWriteOptions | None = None) -> None:
-    """A parcel's bytes."""
-    with pa.ipc.new_stream(sink, TRAVEL, options=options) as out:
+    """A block's bytes."""
+    with pa.ipc.new_stream(sink, CHANGE_SCHEMA, options=options) as out:
         out.write_batch(rows)
 
 
@@ -180,7 +180,7 @@ def read_body(body: pa.Buffer) -> pa.RecordBatch:
     return pa.ipc.open_stream(body).read_next_batch()
 
 
-def _packed(rows: pa.RecordBatch, groups: Groups, changelogs: Collection[int]) -> Iterator[Parcel]:
+def _packed(rows: pa.RecordBatch, groups: Groups, changelogs: Collection[int]) -> Iterator[Block]:
     hashes = key_hashes(rows)
     if _repeats(hashes):
         rows = _folded(rows, changelogs)
@@ -193,7 +193,7 @@ def _packed(rows: pa.RecordBatch, groups: Groups, changelogs: Collection[int]) -
         rows = rows.take(pa.array(order))
     for start, end in pairwise(borders):
         group, shard = divmod(int(places[start]), groups.shards)
-        yield Parcel(shard, group, rows.slice(start, end - start))
+        yield Block(shard, group, rows.slice(start, end - start))
 
 
 def _joined(waiting: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -247,7 +247,7 @@ def _sorted(parts: Iterable[pa.RecordBatch], changelogs: Collection[int]) -> Ite
 
 
 def _in_order(held: list[pa.RecordBatch], changelogs: Collection[int]) -> pa.RecordBatch:
-    return sort_travel(pa.Table.from_batches([_joined(held)]), newest=not changelogs)
+    return sort_changes(pa.Table.from_batches([_joined(held)]), newest=not changelogs)
 
 
 def _sliced(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -260,7 +260,7 @@ class _Runs:
     """Sorted rows on local disk, which come back as one sorted stream."""
 
     def __init__(self) -> None:
-        self._spool = Spool(TRAVEL)
+        self._spool = SpillFile(CHANGE_SCHEMA)
         self._count = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -287,7 +287,7 @@ class _Runs:
                 if rest is not None:
                     left.append((stream, rest))
             heads = left
-            yield sort_travel(pa.Table.from_batches(ready, TRAVEL))
+            yield sort_changes(pa.Table.from_batches(ready, CHANGE_SCHEMA))
 
     def release(self) -> None:
         self._spool.release()
@@ -302,6 +302,6 @@ def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _order(rows: pa.RecordBatch, at: int) -> tuple[tuple[bool, Any], ...]:
-    """The place of a row in the order of `sort_travel`, which puts nulls last."""
+    """The place of a row in the order of `sort_changes`, which puts nulls last."""
     values = (rows.column(name)[at].as_py() for name in SORT_COLUMNS)
     return tuple((value is None, 0 if value is None else value) for value in values)

@@ -1,8 +1,8 @@
-"""Parcels on this machine's disk: where all tasks run on one machine, their rows need not go through the JVM.
+"""Shuffle blocks on this machine's disk: where all tasks run on one machine, their rows need not go through the JVM.
 
-    reading task   parcels, one after the other --> a file of its own --> Stowed, to the driver
-    driver         what every reader stowed --> by shard, sorted by group
-    writing task   those files --> (group, rows), a parcel at a time
+    reading task   blocks, one after the other --> a file of its own --> WrittenBlocks, to the driver
+    driver         what every reader wrote --> by shard, sorted by group
+    writing task   those files --> (group, rows), a block at a time
 
 The files lie in one folder of the job, which the driver removes when the job is over.
 """
@@ -19,14 +19,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from frazil.errors import StorageUnavailable
-from frazil.workers.parcels import Parcel, read_body, write_body
+from frazil.ingest.shuffle.blocks import Block, read_body, write_body
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
-class Stowed:
-    """Where a parcel is."""
+class WrittenBlocks:
+    """Where a block is."""
 
     shard: int
     group: int
@@ -36,11 +36,11 @@ class Stowed:
 
 
 @contextmanager
-def parcel_folder(root: str) -> Iterator[str]:
+def block_folder(root: str) -> Iterator[str]:
     """The folder of one job, in one of Spark's that goes with the session: a task that was started while the job was
     being given up may still write here, and what it wrote then stays. Raises StorageUnavailable for a full disk."""
     try:
-        folder = tempfile.mkdtemp(prefix="parcels-", dir=root)
+        folder = tempfile.mkdtemp(prefix="blocks-", dir=root)
     except OSError as error:
         raise _failure(error, root) from error
     try:
@@ -54,32 +54,32 @@ def parcel_folder(root: str) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def stow(parcels: Iterable[Parcel], path: str) -> Iterator[Stowed]:
-    """Writes the parcels to a file that nobody else writes. Raises StorageUnavailable for a full disk."""
+def write_blocks(blocks: Iterable[Block], path: str) -> Iterator[WrittenBlocks]:
+    """Writes the blocks to a file that nobody else writes. Raises StorageUnavailable for a full disk."""
     try:
         file = pa.OSFile(path, "wb")
     except OSError as error:
         raise _failure(error, path) from error
     with file:
-        for parcel in parcels:
+        for block in blocks:
             start = file.tell()
             try:
-                write_body(parcel.rows, file)
+                write_body(block.rows, file)
             except OSError as error:
                 raise _failure(error, path) from error
-            yield Stowed(parcel.shard, parcel.group, path, start, file.tell() - start)
+            yield WrittenBlocks(block.shard, block.group, path, start, file.tell() - start)
 
 
-def fetch(stowed: Sequence[Stowed]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def fetch(written_blocks: Sequence[WrittenBlocks]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """(group, rows) of what one shard gets, sorted by group."""
-    for parcel in sorted(stowed, key=lambda parcel: parcel.group):
+    for block in sorted(written_blocks, key=lambda block: block.group):
         try:
-            with pa.OSFile(parcel.path, "rb") as file:
-                file.seek(parcel.start)
-                body = file.read_buffer(parcel.size)
+            with pa.OSFile(block.path, "rb") as file:
+                file.seek(block.start)
+                body = file.read_buffer(block.size)
         except OSError as error:
-            raise _failure(error, parcel.path) from error
-        yield parcel.group, read_body(body)
+            raise _failure(error, block.path) from error
+        yield block.group, read_body(body)
 
 
 def _failure(error: OSError, path: str) -> StorageUnavailable:

@@ -30,33 +30,36 @@ from pyspark.sql import functions as F
 
 from frazil import errors
 from frazil.clock import Clock, SystemClock
-from frazil.config.model import CatalogConfig
-from frazil.coordinator.admission import Coordinator
-from frazil.coordinator.buffer import EpochBuffer
-from frazil.coordinator.fence import take_fence
-from frazil.coordinator.frontier import At, RolledBack, read_frontier
-from frazil.coordinator.publish import AlreadyPublished, Published, Recut, failure, make_intent
-from frazil.coordinator.publisher import publish
-from frazil.coordinator.recovery import Start, newest_generation, start
-from frazil.daemon.locating import Locators, LocatorSettings
-from frazil.daemon.observing import PublishObserver
-from frazil.daemon.upsert_refusals import for_streams, gone, kept_filling, null_key, other_query, without_order
-from frazil.daemon.upsert_request import DELETE_VALUES, UpsertOptions, UpsertRequest, make_request, query_id_of
-from frazil.lake.arbiter import IcebergArbiter
-from frazil.lake.cache import cache_home
-from frazil.lake.catalogs import Catalog, CatalogSettings, open_catalog
-from frazil.lake.commits import IcebergLake
-from frazil.lake.session import open_session
-from frazil.lake.tables import LoadedTable, Tables
-from frazil.model.epoch import Frontier
+from frazil.commit.admission import Coordinator
+from frazil.commit.buffer import EpochBuffer
+from frazil.commit.fence import take_fence
+from frazil.commit.frontier_check import At, RolledBack, read_frontier
+from frazil.commit.machine import AlreadyPublished, Published, Recut, failure, make_epoch_commit
+from frazil.commit.publisher import publish
+from frazil.commit.recovery import StartPoint, newest_generation, start
+from frazil.config.pipeline_config import CatalogConfig
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings, open_catalog
+from frazil.iceberg.commits.committer import IcebergCommitter
+from frazil.iceberg.jvm.session import open_session
+from frazil.iceberg.system.fence_register import IcebergArbiter
+from frazil.iceberg.tables.column_match import named, settle
+from frazil.iceberg.tables.new_schema import source_schema
+from frazil.iceberg.tables.tables import LoadedTable, Tables
+from frazil.ingest.locate.locators import Locators, LocatorSettings
+from frazil.ingest.loop.observer import PublishObserver
+from frazil.ingest.upsert_stream.errors import for_streams, gone, kept_filling, null_key, other_query, without_order
+from frazil.ingest.upsert_stream.request import DELETE_VALUES, UpsertOptions, UpsertRequest, make_request, query_id_of
+from frazil.ingest.write.write_job import run_columns_job
+from frazil.model.frontier import Frontier
+from frazil.model.ids import batch_id as batch_uuid
+from frazil.model.ids import epoch_prefix
 from frazil.model.ledger import LedgerEntry, TableHead
-from frazil.model.names import batch_id as batch_uuid
-from frazil.model.names import epoch_prefix
 from frazil.model.position import is_before
+from frazil.model.schema import KnownTable, remembered
 from frazil.model.write import DeleteMode, EpochTarget, TableTask, WriteJob
 from frazil.observability.logs import Log
 from frazil.observability.metrics import Metrics
-from frazil.workers.job import run_columns_job
+from frazil.paths import cache_home
 
 ROWS_PER_SHARD = 100_000
 """A batch of fewer rows is one file: many small files cost every reader more than one task costs this batch."""
@@ -133,7 +136,7 @@ class _Place:
 
     spark: SparkSession
     tables: Tables
-    lake: IcebergLake
+    committer: IcebergCommitter
     catalog: Catalog
 
 
@@ -218,13 +221,13 @@ class Upserts:
     def _locators(self, place: _Place, request: UpsertRequest) -> Locators:
         index = LocatorSettings(directory=cache_home() / "index" / request.job.text, size=INDEX_BYTES)
         name = _private_catalog(place.spark, place.catalog.settings)
-        return Locators(place.lake, place.spark, name, self._clock, index, key_of=lambda _: request.shape.key)
+        return Locators(place.committer, place.spark, name, self._clock, index, key_of=lambda _: request.shape.key)
 
     def _take_over(self, place: _Place, request: UpsertRequest) -> Coordinator:
         """A query that must not publish here must not fence the one that does either, so that is looked at first."""
         floor = 0
         if place.tables.exists(request.target):
-            head = place.lake.head(request.target)
+            head = place.committer.head(request.target)
             _must_be_the_query_of(head, request)
             floor = newest_generation(head, request.job)
         fence = take_fence(request.job, IcebergArbiter(place.catalog, self._clock), self._clock, floor=floor)
@@ -237,23 +240,26 @@ class Upserts:
         self, rows: DataFrame, count: int, place: _Place, request: UpsertRequest, stream: _Stream, seen: _Seen
     ) -> BatchOutcome | None:
         """None if the table was filled by somebody meanwhile: the files written for an empty one do not fit."""
-        loaded = _schema_first(place, request, seen.head is not None)
+        loaded, names = _schema_first(place, request, seen.head is not None)
         stream.table_uuid = loaded.uuid
+        changes = request.changes.renamed(names)
+        if any(name != own for name, own in names.items()):
+            rows = rows.toDF(*(names.get(name, name) for name in rows.columns))
         bare = request.folds and (seen.head is None or seen.head.snapshot_id is None)
         position, target, coordinator = request.position, request.target, stream.coordinator
         job = WriteJob(
-            tables=(_task(request, loaded, coordinator, bare),),
+            tables=(_task(request, loaded, names, coordinator, bare),),
             attempt=self._clock.new_uuid().hex[:8],
             shards=shards_for(count, int(place.spark.sparkContext.defaultParallelism)),
         )
         buffer = EpochBuffer(job.shards)
-        for message in run_columns_job(place.spark, rows, request.changes, job, (position,)):
+        for message in run_columns_job(place.spark, rows, changes, job, (position,)):
             buffer.take(message)
         files = buffer.files(target, position)
         if not files:
             return _outcome(request, BatchResult.NOTHING_TO_PUBLISH)
         lower = None if seen.entry is None else seen.entry.resolved
-        intent = make_intent(
+        epoch_commit = make_epoch_commit(
             coordinator,
             target,
             loaded.uuid,
@@ -262,9 +268,10 @@ class Upserts:
             files,
             bare,
             vectors=request.mode is DeleteMode.VECTORS,
+            written=loaded.form,
         )
         locator = stream.locators.of(target)
-        outcome = publish(intent, place.lake, self._clock, self._observer, locator=locator)
+        outcome = publish(epoch_commit, place.committer, self._clock, self._observer, locator=locator)
         match outcome:
             case Published(snapshot_id, plan):
                 return _outcome(request, BatchResult.PUBLISHED, snapshot_id, plan.entry)
@@ -272,7 +279,7 @@ class Upserts:
                 return _already(found, request)
             case Recut():
                 return None
-        error = failure(outcome, intent)
+        error = failure(outcome, epoch_commit)
         assert error is not None, f"{outcome} is neither published nor to be cut again"
         raise for_streams(error)
 
@@ -304,7 +311,7 @@ def _open(spark: SparkSession, request: UpsertRequest) -> _Place:
     # No catalog is added to the session: it is the user's, and may know another one by the same name.
     session = open_session("frazil", active=spark)
     catalog = open_catalog(session, request.catalog)
-    return _Place(session, Tables(catalog), IcebergLake(catalog), catalog)
+    return _Place(session, Tables(catalog), IcebergCommitter(catalog), catalog)
 
 
 def _look(place: _Place, request: UpsertRequest, stream: _Stream) -> _Seen:
@@ -315,11 +322,11 @@ def _look(place: _Place, request: UpsertRequest, stream: _Stream) -> _Seen:
         if request.position.number:
             _log.warning("no table yet: its first batch is not batch 0", table=request.target.text)
         return _Seen(None, None)
-    head = place.lake.head(request.target)
+    head = place.committer.head(request.target)
     if stream.table_uuid not in (None, head.uuid):
         raise gone(request, "dropped and created again")
     match start(head, request.target, stream.coordinator):
-        case Start(_, entry):
+        case StartPoint(_, entry):
             stream.table_uuid = head.uuid
             return _Seen(head, entry)
         case error:
@@ -378,19 +385,25 @@ def _checked_count(rows: DataFrame, request: UpsertRequest) -> int:
     return total
 
 
-def _schema_first(place: _Place, request: UpsertRequest, exists: bool) -> LoadedTable:
-    """The table, made or evolved in a commit of its own before files are written for it."""
-    target, tables = request.target, place.tables
-    if not exists:
-        tables.create(target, request.shape, request.table_options)
-    stored = [field.name for field in tables.load(target).schema] if request.op is not None else []
+def _schema_first(place: _Place, request: UpsertRequest, exists: bool) -> tuple[LoadedTable, Mapping[str, str]]:
+    """The table, made or evolved in a commit of its own before files are written for it, and what it calls the
+    columns of the batch."""
+    target, tables, options = request.target, place.tables, request.table_options
+    loaded = tables.load(target) if exists else tables.create(target, named(target, request.shape, options), options)
+    stored = [field.name for field in loaded.schema] if request.op is not None else []
+    known = KnownTable(source_schema(loaded.schema, request.mode), remembered(loaded.properties))
     try:
-        return tables.ensure(target, request.shape_in(stored), request.table_options)
-    except errors.BadInput as error:
+        given = request.shape_in(stored)
+        shape = named(target, given, options) if loaded.is_unused else settle(target, given, known, options)
+        names = {column.name: own.name for column, own in zip(given.columns, shape.columns, strict=True)}
+        return tables.ensure(target, shape, options), names
+    except (errors.BadInput, errors.TableChanged) as error:
         raise for_streams(error) from error
 
 
-def _task(request: UpsertRequest, loaded: LoadedTable, coordinator: Coordinator, bare: bool) -> TableTask:
+def _task(
+    request: UpsertRequest, loaded: LoadedTable, names: Mapping[str, str], coordinator: Coordinator, bare: bool
+) -> TableTask:
     job, position = request.job, request.position
     epoch = EpochTarget(
         position,
@@ -398,7 +411,7 @@ def _task(request: UpsertRequest, loaded: LoadedTable, coordinator: Coordinator,
         epoch_prefix(loaded.data_location, job, position, coordinator.fence.label),
         deletes=not bare,
     )
-    return loaded.task(request.shape.key, request.mode, (epoch,))
+    return loaded.task(tuple(names[name] for name in request.shape.key), request.mode, (epoch,))
 
 
 def _must_be_the_query_of(head: TableHead, request: UpsertRequest) -> None:

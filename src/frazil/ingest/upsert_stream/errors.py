@@ -11,7 +11,7 @@ for_streams      any                 errors of the other rooms, with hints that 
 from __future__ import annotations
 
 from frazil import errors
-from frazil.daemon.upsert_request import UpsertRequest
+from frazil.ingest.upsert_stream.request import UpsertRequest
 from frazil.model.ledger import LedgerEntry
 from frazil.model.write import DeleteMode
 
@@ -87,6 +87,13 @@ def for_streams(error: errors.FrazilError) -> errors.FrazilError:
     match error:
         case errors.BadInput(facts={"column": column, "existing": existing}):
             hint = f"Cast {column} to {existing} in the DataFrame before upsert_stream, or store it under another name."
+        case errors.TableChanged(facts={"table": table, "column": str(column)}):
+            hint = (
+                f"Add it again (ALTER TABLE {table} ADD COLUMN {column} ...): rows that are there read NULL in it. Or "
+                f"leave {column} out of the DataFrame. Then start the query again."
+            )
+        case errors.TableChanged(facts={"table": table, "what": "other columns"}):
+            hint = f"Start the query again: the batch is written anew for {table} as it is now."
         case errors.TableChanged(facts={"table": table, "published_snapshot": int(snapshot)}):
             hint = (
                 f"The query will not send the missing batches again. Set main of {table} forward to snapshot "

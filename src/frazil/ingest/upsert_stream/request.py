@@ -1,4 +1,4 @@
-"""What a call of `upsert_stream` wants, checked against the DataFrame it came with. Pure.
+"""What a call of `upsert_stream` wants, checked against the DataFrame it came with.
 
 UpsertOptions ----------------------------+
 DataFrame's schema --Spark types----------+--> UpsertRequest     what to publish, where, in which order
@@ -25,15 +25,18 @@ from pydantic import ValidationError
 from pyspark.sql import types as spark_types
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructType
 
-from frazil.config.document import Document
-from frazil.config.model import CatalogConfig
+from frazil.config.document import YamlDocument
+from frazil.config.pipeline_config import CatalogConfig
 from frazil.config.problems import explain
 from frazil.config.secrets import mask_text
 from frazil.config.sink_url import parse_sink_url
-from frazil.daemon.places import catalog_settings
 from frazil.errors import ConfigError
-from frazil.lake.catalogs import CatalogSettings
-from frazil.model.columns import (
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings
+from frazil.ingest.catalog_handles import catalog_settings
+from frazil.ingest.write.row_versions import ColumnChanges
+from frazil.model.ids import BadName, JobId, TableName
+from frazil.model.position import BatchNumber, NotAPosition
+from frazil.model.schema import (
     BINARY,
     BOOLEAN,
     DATE,
@@ -51,14 +54,11 @@ from frazil.model.columns import (
     Field,
     ListOf,
     MapOf,
+    SourceSchema,
     StructOf,
-    TableShape,
     Type,
 )
-from frazil.model.names import BadName, JobId, TableName
-from frazil.model.position import BatchNumber, NotAPosition
 from frazil.model.write import DeleteMode, TableOptions
-from frazil.workers.task import ColumnChanges
 
 DELETE_VALUES = ("d", "D", "delete", "DELETE")
 ORIGIN = "dataframe"
@@ -108,7 +108,7 @@ class UpsertRequest:
     catalog: CatalogSettings
     position: BatchNumber
     incarnation: str
-    shape: TableShape
+    shape: SourceSchema
     op: Column | None
     changes: ColumnChanges
     mode: DeleteMode
@@ -130,7 +130,7 @@ class UpsertRequest:
         """Whether of several rows of a key only one is kept."""
         return self.mode is not DeleteMode.APPEND_ONLY
 
-    def shape_in(self, stored: Sequence[str]) -> TableShape:
+    def shape_in(self, stored: Sequence[str]) -> SourceSchema:
         """What a table that has the columns `stored` is to hold."""
         if self.op is None or self.op.name not in stored:
             return self.shape
@@ -149,6 +149,8 @@ def make_request(options: UpsertOptions, schema: StructType, batch_id: int, quer
     _check_key(target, key, order, mode, options.op)
     for name in key:
         _check_key_column(target, columns[name], schema[name].dataType)
+    for name in order:
+        _check_order_column(target, name, schema[name].dataType)
     op = None
     if options.op is not None:
         _known("op", (options.op,), columns, target)
@@ -161,7 +163,7 @@ def make_request(options: UpsertOptions, schema: StructType, batch_id: int, quer
         catalog=catalog_settings(config),
         position=_position(batch_id),
         incarnation=query_id,
-        shape=TableShape(tuple(c for c in columns.values() if c is not op), key, ORIGIN),
+        shape=SourceSchema(tuple(c for c in columns.values() if c is not op), key, ORIGIN),
         op=op,
         changes=ColumnChanges(order, options.op, _delete_values(options) if op else ()),
         mode=mode,
@@ -236,7 +238,7 @@ def _config(block: dict[str, Any], option: str) -> CatalogConfig:
     try:
         return CatalogConfig.model_validate(block)
     except ValidationError as error:
-        problems = [mask_text(str(problem)) for problem in explain(error, CatalogConfig, Document(block))]
+        problems = [mask_text(str(problem)) for problem in explain(error, CatalogConfig, YamlDocument(block))]
         raise _wrong(option, "; ".join(problems)) from error
 
 
@@ -360,6 +362,17 @@ def _check_key_column(target: TableName, column: Column, given: DataType) -> Non
             hint=f"Choose another key, or cast {column.name} to a decimal, an integer or a plain string.",
             table=target.text,
             column=column.name,
+        )
+
+
+def _check_order_column(target: TableName, name: str, given: DataType) -> None:
+    if isinstance(given, StringType) and given.collation != _PLAIN_COLLATION:
+        raise ConfigError(
+            f"{target}: order_by column {name!r} has the collation {given.collation}, and texts that it holds equal "
+            "have no order",
+            hint=f"Order by another column, or by {name} cast to a plain string.",
+            table=target.text,
+            column=name,
         )
 
 

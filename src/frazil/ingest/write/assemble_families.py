@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from frazil.errors import UnknownColumn
-from frazil.model.parts import PRIMARY
+from frazil.ingest.write.column_mask import Bits
+from frazil.ingest.write.fold import differ
+from frazil.model.schema import PRIMARY
 from frazil.model.write import TableTask
-from frazil.workers.fold import differ
-from frazil.workers.presence import Bits
 
 Places = NDArray[np.int64]
 NOWHERE = -1
@@ -49,7 +49,7 @@ class Assembled:
 
 
 class WholeKeys:
-    """Hands travelling rows on such that all parts of a key come together. Holds the rows of one key."""
+    """Hands change rows on such that all parts of a key come together. Holds the rows of one key."""
 
     def __init__(self) -> None:
         self._held: pa.RecordBatch | None = None
@@ -73,7 +73,7 @@ def assemble(
     decoded: pa.RecordBatch,
     keys: pa.RecordBatch | None,
 ) -> Assembled:
-    """Of travelling rows sorted by key and part, one for each. `decoded` has a row for each upsert and `keys` one for
+    """Of change rows sorted by key and part, one for each. `decoded` has a row for each upsert and `keys` one for
     each delete, in their order; without `keys` nobody asks for what is deleted.
 
     Raises UnknownColumn for a value in a column that is not known to belong to the value's part.

@@ -1,6 +1,6 @@
 """The two Arrow schemas of a write job, and how the driver reads what comes back.
 
-    reader --TRAVEL rows--> parcels, shuffle, sort --TRAVEL rows--> worker --OUTPUT rows--> driver
+    reader --change rows--> blocks, shuffle, sort --change rows--> worker --OUTPUT rows--> driver
                                                                             kind 0  a Message, as `wire` writes it
                                                                             kind 1  a SplitReport, as JSON
                                                                             kind 2  a definite error, pickled
@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 
 from frazil.errors import FrazilError, UnknownColumn
 from frazil.model import wire
-from frazil.model.arrow import TRAVEL
+from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import REPORT_EPOCH, CaptureReport, Op, Report, SplitReport
 from frazil.model.files import Message
 from frazil.model.position import WHOLE, BatchNumber, ClusterTime, Hlc, Position
-from frazil.workers.crossing import unpacked
+from frazil.spark.errors import unpacked
 
 OUTPUT = pa.schema([("kind", pa.int32()), ("message", pa.binary())])
 OUTPUT_DDL = "kind int, message binary"
@@ -39,13 +39,29 @@ PositionOf = Callable[[int, int], Position]
 PositionText = Callable[[pa.Array, pa.Array], pa.Array]
 
 
-def as_travel(batch: pa.RecordBatch) -> pa.RecordBatch:
+FileOf = Callable[[int], str]
+"""The name of a split, by the number that travels."""
+
+
+def from_split(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    """The same rows, which say which split they were read from."""
+    place = batch.schema.get_field_index("split")
+    return batch.set_column(place, batch.schema.field(place), pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows))
+
+
+def unplaced(split: int) -> str:
+    """For changes that were read from no split of a job."""
+    raise AssertionError(f"no job has given the number {split} to a split")
+
+
+def as_change_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows with exactly TRAVEL's columns and types, whatever flavour of string Spark chose."""
-    if batch.schema.equals(TRAVEL):
+    if batch.schema.equals(CHANGE_SCHEMA):
         return batch
-    arrays = [batch.column(field.name) for field in TRAVEL]
+    arrays = [batch.column(field.name) for field in CHANGE_SCHEMA]
     return pa.RecordBatch.from_arrays(
-        [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, TRAVEL, strict=True)], schema=TRAVEL
+        [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, CHANGE_SCHEMA, strict=True)],
+        schema=CHANGE_SCHEMA,
     )
 
 
@@ -83,7 +99,7 @@ def text_like(position: Position) -> PositionText:
 
 
 def report_json(table: int, split: str, major: int | None, minor: int | None, payload: bytes | None) -> bytes:
-    """One travelling report, as the worker passes it on. No position means that the split held no change."""
+    """One report, as the worker passes it on. No position means that the split held no change."""
     found = json.loads(payload) if payload else {}
     newest = None if major is None or major < 0 else [major, minor or 0]
     report = {
@@ -93,15 +109,14 @@ def report_json(table: int, split: str, major: int | None, minor: int | None, pa
         "dropped": found.get("dropped", 0),
         "newest": newest,
     }
-    if "left_out" in found:
-        report["left_out"] = found["left_out"]
+    report |= {name: found[name] for name in ("left_out", "scanned") if name in found}
     return json.dumps(report).encode()
 
 
 def error_row(table: int, split: str, packed_error: bytes) -> pa.RecordBatch:
     """A reader's definite error as a TRAVEL row: it passes through the shuffle in place of the split's report."""
     row = {"table": table, "epoch": REPORT_EPOCH, "key": split, "part": 0, "op": int(Op.ERROR), "payload": packed_error}
-    return pa.RecordBatch.from_pylist([row], schema=TRAVEL)
+    return pa.RecordBatch.from_pylist([row], schema=CHANGE_SCHEMA)
 
 
 def capture_json(report: CaptureReport) -> bytes:
@@ -162,6 +177,7 @@ def _report(facts: dict[str, Any], position_of: PositionOf) -> SplitReport:
         dropped=facts["dropped"],
         newest=None if newest is None else position_of(newest[0], newest[1]),
         left_out=facts.get("left_out", {}),
+        scanned=facts.get("scanned", 0),
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from frazil.model.columns import BINARY, BOOLEAN, Field
+from frazil.model.schema import BINARY, BOOLEAN, Field
 
 # Beyond the ids that a table gives its columns, below those that Iceberg keeps for itself.
 KNOWN = Field(2_147_400_001, "_frazil_known", BINARY, required=True)

@@ -12,7 +12,7 @@ columns with themselves, shifted by a row, finds all of them. Only the very last
 the next chunk: memory holds one chunk, however long the stream or the run of one key is.
 
 A changelog keeps each (key, position), so there the position takes part in the comparison. A mirror beside it folds
-what is left once more, after decoding, see `targets`.
+what is left once more, after decoding, see `target_writer`. Rows of a DataFrame are folded by `row_versions`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import BadInput
-from frazil.model.arrow import TRAVEL
+from frazil.ingest.write.change_rows import as_change_rows
+from frazil.ingest.write.row_order import change_order
+from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import ROW_COLUMNS
-from frazil.workers.ordering import travel_order
-from frazil.workers.travel import as_travel
 
 # Spark hands over batches of some ten thousand rows. Decoding and writing like larger ones, and a chunk of wide
 # rows must stay small in bytes too.
 CHUNK_ROWS = 1 << 16
 CHUNK_BYTES = 16 << 20
 
-Differs = Callable[[pa.RecordBatch], "np.ndarray[Any, np.dtype[np.bool_]]"]
+Marks = np.ndarray[Any, np.dtype[np.bool_]]
+Differs = Callable[[pa.RecordBatch], Marks]
 
 
 def fold_changes(
@@ -49,7 +50,7 @@ def fold_changes(
     """
     logs = pa.array(sorted(changelogs), pa.int32())
 
-    def differs(rows: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def differs(rows: pa.RecordBatch) -> Marks:
         if rows.column("key").null_count:
             raise BadInput(
                 "a change arrived without a key",
@@ -63,13 +64,8 @@ def fold_changes(
                 other |= in_changelog & differ(rows, ("major", "minor"))
         return other
 
-    for rows in keep_last((as_travel(batch) for batch in batches), differs):
+    for rows in keep_last((as_change_rows(batch) for batch in batches), differs):
         yield from _runs(rows)
-
-
-def fold_columns(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The last row of each run of equal values in `columns`, for batches in which equal values lie together."""
-    return keep_last(batches, lambda rows: differ(rows, columns))
 
 
 def keep_last(batches: Iterable[pa.RecordBatch], differs: Differs) -> Iterator[pa.RecordBatch]:
@@ -92,8 +88,8 @@ def keep_last(batches: Iterable[pa.RecordBatch], differs: Differs) -> Iterator[p
         yield held
 
 
-def sort_travel(rows: pa.Table, *, newest: bool = False) -> pa.RecordBatch:
-    """A whole table of TRAVEL rows in the order of SORT_COLUMNS. With `newest` versions that a fold without changelogs
+def sort_changes(rows: pa.Table, *, newest: bool = False) -> pa.RecordBatch:
+    """A whole table of change rows in the order of SORT_COLUMNS. With `newest` versions that a fold without changelogs
     would drop may be missing already.
 
     Strings order by their UTF-8 bytes here as in Spark, so both roads fold alike. Raises BadInput for rows that do not
@@ -101,14 +97,14 @@ def sort_travel(rows: pa.Table, *, newest: bool = False) -> pa.RecordBatch:
     """
     whole = rows.combine_chunks().to_batches()
     if not whole:
-        return pa.RecordBatch.from_pylist([], schema=TRAVEL)
+        return pa.RecordBatch.from_pylist([], schema=CHANGE_SCHEMA)
     if len(whole) > 1:
         raise BadInput(
             f"{rows.num_rows:,} changes of {rows.nbytes >> 20:,} MB are too much to be sorted at once",
             hint="They lie in few compressed bytes and look like a small epoch: lower limits.small_epoch_bytes.",
         )
-    batch = as_travel(whole[0])
-    return batch.take(travel_order(batch, newest=newest))
+    batch = as_change_rows(whole[0])
+    return batch.take(change_order(batch, newest=newest))
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -128,18 +124,29 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
 
 
-def differ(rows: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """For each row but the last, whether the next one has other values in these columns."""
+def differ(rows: pa.RecordBatch, columns: Sequence[str]) -> Marks:
+    """For each row but the last, whether the next one has other values in these columns: others to Spark, which sorts
+    NaN beside NaN and takes both zeros for one."""
     count = rows.num_rows - 1
     found = np.zeros(count, dtype=bool)
     for name in columns:
-        values = rows.column(name)
+        values = _comparable(rows.column(name))
         other = pc.not_equal(values.slice(0, count), values.slice(1))
         if other.null_count:
             absent = values.is_null()
             other = pc.coalesce(other, pc.not_equal(absent.slice(0, count), absent.slice(1)))
         found |= other.to_numpy(zero_copy_only=False)
     return found
+
+
+def _comparable(values: pa.Array) -> pa.Array:
+    if pa.types.is_nested(values.type):
+        return pa.array([None if value is None else repr(value) for value in values.to_pylist()], pa.string())
+    if pa.types.is_floating(values.type):
+        nan = pa.scalar(float("nan"), values.type)
+        one_each = pc.if_else(pc.is_nan(values), nan, pc.add(values, pa.scalar(0.0, values.type)))
+        return one_each.view(pa.int64() if values.type == pa.float64() else pa.int32())
+    return values
 
 
 def _runs(rows: pa.RecordBatch) -> Iterator[tuple[int, int, pa.RecordBatch]]:

@@ -1,4 +1,4 @@
-"""The order of travelling rows, found with numbers instead of texts where keys are short.
+"""The order of change rows, found with numbers instead of texts where keys are short.
 
     key      [2365943]   [71]
     as       0x5b32333635393433, 0x5d00...    its first eight bytes, and the next eight: they order as the text does
@@ -25,7 +25,7 @@ _ALL_BITS = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 Numbers = npt.NDArray[Any]
 
 
-def travel_order(rows: pa.RecordBatch, *, newest: bool = False) -> pa.Array:
+def change_order(rows: pa.RecordBatch, *, newest: bool = False) -> pa.Array:
     """Where each row of a sorted batch is now: by SORT_COLUMNS, texts by their UTF-8 bytes, nulls last. With `newest`
     rows that another one outranks, the next of the same table, epoch, key and part, may be left out."""
     columns = {name: rows.column(name) for name in SORT_COLUMNS}

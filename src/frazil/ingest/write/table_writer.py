@@ -11,7 +11,7 @@ A net change deletes every older row of its key and adds at most one new one. Th
 of the very row that is added, so that no difference of spelling can leave two rows of one key behind (H2, H51).
 Data rows go to files of their partitions. Deletes by key do not: the older row may lie in another partition than the
 newer one, so they are written under an unpartitioned spec, which reaches all of them (H1).
-Two entry points share this core: travelling changes and DataFrames of typed columns.
+Two entry points share this core: change rows and DataFrames of typed columns.
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from frazil.data.bind import Binding, key_fields, optional_but
+from frazil.data.parquet_writer import ClosedFile, RollingWriter
+from frazil.data.partitioned_writer import PartitionedWriter
+from frazil.data.row_sort import sorter
+from frazil.data.transforms import bind_spec
 from frazil.errors import ConfigError
-from frazil.model.files import FileClosed, Kind
-from frazil.model.names import data_path, equality_delete_path, partial_path
+from frazil.ingest.write.column_mask import INSERTS, KNOWN, Bits, to_masks
+from frazil.model.files import FileClosed, FileKind
+from frazil.model.ids import data_path, equality_delete_path, partial_path
 from frazil.model.write import (
     CHANGELOG_OP,
     CHANGELOG_POSITION,
@@ -36,16 +42,10 @@ from frazil.model.write import (
     TableTask,
     WriteJob,
 )
-from frazil.workers.binding import Binding, key_fields, optional_but
-from frazil.workers.parquet import ClosedFile, RollingWriter
-from frazil.workers.partitioned import PartitionedWriter
-from frazil.workers.presence import INSERTS, KNOWN, Bits, to_masks
-from frazil.workers.sorting import sorter
-from frazil.workers.transforms import bind_spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TaskOutput:
     """Which task of a job writes, and how: all that its paths and files depend on. `attempt` is never used by
     another run of the same task, so no path comes twice (H41)."""
 
@@ -54,7 +54,7 @@ class Place:
     parquet: ParquetSettings
 
     @classmethod
-    def of(cls, job: WriteJob, shard: int, task_attempt: str) -> Place:
+    def of(cls, job: WriteJob, shard: int, task_attempt: str) -> TaskOutput:
         return cls(shard=shard, attempt=f"{job.attempt}.{task_attempt}", parquet=job.parquet)
 
 
@@ -64,7 +64,7 @@ class TableEpochWriter:
     Raises ConfigError, before anything is written, for a key, a partition field or a sort column that cannot be.
     """
 
-    def __init__(self, task: TableTask, target: EpochTarget, place: Place, ignored: Collection[str] = ()) -> None:
+    def __init__(self, task: TableTask, target: EpochTarget, place: TaskOutput, ignored: Collection[str] = ()) -> None:
         keys = key_fields(task.table, task.schema, task.key)
         if task.mode.needs_key and task.delete_spec.partitions:
             raise ConfigError(
@@ -81,7 +81,7 @@ class TableEpochWriter:
         self._sort = sorter(task.table, task.schema, task.sort)
         self._sequence = itertools.count()
         self._data = PartitionedWriter(bind_spec(task.table, task.schema, task.spec), self._data_writer)
-        self._deletes = RollingWriter(keys, self._delete_path, place.parquet, task.storage)
+        self._deletes = RollingWriter(keys, self._delete_path, place.parquet, task.storage, metrics=task.metrics)
         self._partial: tuple[Binding, RollingWriter] | None = None
 
     @property
@@ -137,11 +137,11 @@ class TableEpochWriter:
     def close(self) -> tuple[FileClosed, ...]:
         """Completes the files: data first, then deletes, then rows that are not whole. None at all if nothing had to
         be written."""
-        data = [self._message(closed.file, Kind.DATA, closed.partition) for closed in self._data.close()]
+        data = [self._message(closed.file, FileKind.DATA, closed.partition) for closed in self._data.close()]
         nowhere = (None,) * len(self._task.delete_spec.fields)
-        deletes = [self._message(file, Kind.EQUALITY_DELETE, nowhere) for file in self._deletes.close()]
+        deletes = [self._message(file, FileKind.EQUALITY_DELETE, nowhere) for file in self._deletes.close()]
         partial = () if self._partial is None else self._partial[1].close()
-        return (*data, *deletes, *(self._message(file, Kind.PARTIAL, ()) for file in partial))
+        return (*data, *deletes, *(self._message(file, FileKind.PARTIAL, ()) for file in partial))
 
     def abandon(self) -> None:
         """Releases open files after a failure; what they hold so far is never reported."""
@@ -152,10 +152,16 @@ class TableEpochWriter:
 
     def _data_writer(self) -> RollingWriter:
         """For one more partition; the files of all of them are counted together, so that no two have one name."""
-        place = self._place
-        bloom = self._task.key if place.parquet.bloom_filter else ()
-        fields = self._task.schema.fields
-        return RollingWriter(fields, self._data_path, place.parquet, self._task.storage, sort=self._sort, bloom=bloom)
+        task, parquet = self._task, self._place.parquet
+        return RollingWriter(
+            task.schema.fields,
+            self._data_path,
+            parquet,
+            task.storage,
+            sort=self._sort,
+            bloom=task.key if parquet.bloom_filter else (),
+            metrics=task.metrics,
+        )
 
     def _partial_writer(self) -> tuple[Binding, RollingWriter]:
         task, fields = self._task, optional_but(self._task.key, self._task.schema.fields)
@@ -171,22 +177,22 @@ class TableEpochWriter:
     def _partial_path(self, number: int) -> str:
         return partial_path(self._target.prefix, self._place.shard, self._place.attempt, number)
 
-    def _message(self, file: ClosedFile, kind: Kind, partition: tuple[Any, ...]) -> FileClosed:
-        sorted_as_a_whole = kind is Kind.DATA and self._sort is not None and len(file.split_offsets) == 1
+    def _message(self, file: ClosedFile, kind: FileKind, partition: tuple[Any, ...]) -> FileClosed:
+        sorted_as_a_whole = kind is FileKind.DATA and self._sort is not None and len(file.split_offsets) == 1
         return FileClosed(
             table=self._task.table,
             epoch=self._target.epoch,
             batch_id=self._target.batch_id,
             worker=self._place.shard,
             schema_id=self._task.schema.schema_id,
-            spec_id=self._task.delete_spec.spec_id if kind is Kind.EQUALITY_DELETE else self._task.spec.spec_id,
+            spec_id=self._task.delete_spec.spec_id if kind is FileKind.EQUALITY_DELETE else self._task.spec.spec_id,
             path=file.path,
             kind=kind,
             records=file.records,
             size=file.size,
             partition=partition,
-            metrics=() if kind is Kind.PARTIAL else file.metrics,
-            equality_ids=self._equality_ids if kind is Kind.EQUALITY_DELETE else (),
+            metrics=() if kind is FileKind.PARTIAL else file.metrics,
+            equality_ids=self._equality_ids if kind is FileKind.EQUALITY_DELETE else (),
             split_offsets=file.split_offsets,
             digest=file.digest,
             sort_order_id=self._task.sort_order_id if sorted_as_a_whole else None,

@@ -22,7 +22,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.data.bind import Binding, key_fields, optional_but
 from frazil.errors import BadInput, UnknownColumn
+from frazil.ingest.quarantine.bisect import bad_rows
+from frazil.ingest.quarantine.captured_keys import CapturedKeys, order_of
+from frazil.ingest.quarantine.rows import bad_lines, bad_values, captured_rows, no_before
+from frazil.ingest.write.assemble_families import WholeKeys, assemble
+from frazil.ingest.write.change_rows import FileOf, PositionText, unplaced
+from frazil.ingest.write.fold import differ
+from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
 from frazil.model import quarantine as q
 from frazil.model.change import Op
 from frazil.model.files import FileClosed
@@ -35,20 +43,12 @@ from frazil.model.write import (
     Role,
     TableTask,
 )
-from frazil.workers.assembling import WholeKeys, assemble
-from frazil.workers.binding import Binding, key_fields, optional_but
-from frazil.workers.captures import Captures, order_of
-from frazil.workers.fold import differ
-from frazil.workers.quarantined import bad_lines, bad_values, captured_rows, no_before
-from frazil.workers.sift import bad_rows
-from frazil.workers.travel import PositionText
-from frazil.workers.writer import Place, TableEpochWriter
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class TakenChanges:
     """Decoded changes. `decoded` has a row for each upsert, `keys` one for each delete, in their order; `keys` and
     `befores` are None where nobody needs them."""
 
@@ -66,12 +66,15 @@ class TargetsWriter:
         self,
         tasks: Sequence[TableTask],
         epoch: int,
-        place: Place,
+        place: TaskOutput,
         decoder: Decoder,
         position_text: PositionText,
-        captures: Captures | None,
+        captures: CapturedKeys | None,
+        file_of: FileOf = unplaced,
     ) -> None:
-        """`captures` is there if the source table has a quarantine."""
+        """`captures` is there if the source table has a quarantine; `file_of` names the split that a change says it was
+        read from."""
+        self._file_of = file_of
         self._index = tasks[0].index
         self._decoder = decoder
         self._position_text = position_text
@@ -98,21 +101,38 @@ class TargetsWriter:
         if not rows.num_rows:
             return
         if self._captures is None or not self._captures.takes_new:
-            taken = self._taken(rows)
-        else:
             try:
-                taken = self.tried(rows)
+                self._write(self._taken(rows))
             except UnknownColumn:
                 raise
-            except BadInput:
-                rows = self._without_bad(rows, self._captures)
-                if not rows.num_rows:
-                    return
-                taken = self.tried(rows)
+            except BadInput as error:
+                raise self._placed(rows, error) from error
+            return
+        try:
+            taken = self.tried(rows)
+        except UnknownColumn:
+            raise
+        except BadInput:
+            rows = self._without_bad(rows, self._captures)
+            if not rows.num_rows:
+                return
+            taken = self.tried(rows)
+        self._write(taken)
+
+    def _write(self, taken: TakenChanges) -> None:
         for task, writer in self._logs:
             self._log(task, writer, taken)
         if self._mirror is not None:
             self._reflect(*self._mirror, taken)
+
+    def _placed(self, rows: pa.RecordBatch, error: BadInput) -> BadInput:
+        """The error with file and line of the row to blame, where the source has them."""
+        at, found = next(iter(bad_rows(rows, self.tried)), (None, error))
+        if at is None or rows.column("line")[at].as_py() is None or "line" in found.facts:
+            return error
+        file, line = self._file_of(rows.column("split")[at].as_py()), rows.column("line")[at].as_py()
+        facts = {**found.facts, "file": file, "line": line}
+        return type(found)(f"{file}:{line}: {found.message}", hint=found.hint, **facts)
 
     def close(self) -> tuple[FileClosed, ...]:
         if self._whole_keys is not None and (rest := self._whole_keys.rest()) is not None:
@@ -149,10 +169,10 @@ class TargetsWriter:
         if waiting is None:
             return rows
         chosen = rows.filter(pa.array(waiting))
-        self._put_away(chosen, captured_rows(chosen, self._origin, self._position_text))
+        self._put_away(chosen, captured_rows(chosen, self._origin, self._position_text, self._file_of))
         return rows.filter(pa.array(~waiting))
 
-    def _without_bad(self, rows: pa.RecordBatch, captures: Captures) -> pa.RecordBatch:
+    def _without_bad(self, rows: pa.RecordBatch, captures: CapturedKeys) -> pa.RecordBatch:
         found = bad_rows(rows, self.tried)
         bad = np.zeros(rows.num_rows, dtype=bool)
         errors = []
@@ -165,7 +185,7 @@ class TargetsWriter:
             bad[at] = True
             errors.append(error)
         chosen = rows.filter(pa.array(bad))
-        self._put_away(chosen, bad_values(chosen, errors, self._origin, self._position_text))
+        self._put_away(chosen, bad_values(chosen, errors, self._origin, self._position_text, self._file_of))
         return self._without_waiting(rows.filter(pa.array(~bad)))
 
     def _must_be_new(self, order: tuple[int, int], error: BadInput) -> None:
@@ -197,14 +217,14 @@ class TargetsWriter:
             writer.upserts(batch)
             self._known().count(batch.num_rows)
 
-    def _known(self) -> Captures:
+    def _known(self) -> CapturedKeys:
         if self._captures is None:
             raise AssertionError(f"table {self._index} has no quarantine")
         return self._captures
 
     # what goes to the others
 
-    def tried(self, rows: pa.RecordBatch) -> Taken:
+    def tried(self, rows: pa.RecordBatch) -> TakenChanges:
         """Decodes and binds for every target, without a trace."""
         taken = self._taken(rows, every_key=True)
         for task, trial in self._trials:
@@ -218,7 +238,7 @@ class TargetsWriter:
                 trial.keys.bind(taken.keys)
         return taken
 
-    def _taken(self, rows: pa.RecordBatch, every_key: bool = False) -> Taken:
+    def _taken(self, rows: pa.RecordBatch, every_key: bool = False) -> TakenChanges:
         upserts = pc.equal(rows.column("op"), int(Op.UPSERT)).to_numpy(zero_copy_only=False)
         decoded = keys = None
         if upserts.any():
@@ -228,7 +248,7 @@ class TargetsWriter:
             some = _filtered(rows, ~upserts)
             keys = self._decoder.keys(self._index, some.column("key"))
         befores = self._befores(rows) if any(_keeps_before(task) for task, _ in self._logs) else None
-        return Taken(rows=rows, is_upsert=upserts, decoded=decoded, keys=keys, befores=befores)
+        return TakenChanges(rows=rows, is_upsert=upserts, decoded=decoded, keys=keys, befores=befores)
 
     @property
     def _drops_deletes(self) -> bool:
@@ -258,11 +278,11 @@ class TargetsWriter:
         places[told] = np.arange(int(told.sum()))
         return whole.take(pa.array(places, mask=~told))
 
-    def _log(self, task: TableTask, writer: TableEpochWriter, taken: Taken) -> None:
+    def _log(self, task: TableTask, writer: TableEpochWriter, taken: TakenChanges) -> None:
         for batch in self._logged(task, taken, beyond(taken.rows, task.lower)):
             writer.log(batch)
 
-    def _logged(self, task: TableTask, taken: Taken, chosen: Mask | None) -> list[pa.RecordBatch]:
+    def _logged(self, task: TableTask, taken: TakenChanges, chosen: Mask | None) -> list[pa.RecordBatch]:
         """Upserts and deletes as rows of a changelog."""
         found = []
         for mask, columns in ((taken.is_upsert, taken.decoded), (~taken.is_upsert, taken.keys)):
@@ -279,7 +299,7 @@ class TargetsWriter:
             found.append(pa.RecordBatch.from_arrays(arrays, names=names))
         return found
 
-    def _reflect(self, task: TableTask, writer: TableEpochWriter, taken: Taken) -> None:
+    def _reflect(self, task: TableTask, writer: TableEpochWriter, taken: TakenChanges) -> None:
         chosen = beyond(taken.rows, task.lower)
         if task.parts:
             self._put_together(task, writer, taken, chosen)
@@ -302,7 +322,9 @@ class TargetsWriter:
         last[places[-1]] = True
         self._held = _Held(taken, last, _identity(rows, rows.num_rows - 1))
 
-    def _put_together(self, task: TableTask, writer: TableEpochWriter, taken: Taken, chosen: Mask | None) -> None:
+    def _put_together(
+        self, task: TableTask, writer: TableEpochWriter, taken: TakenChanges, chosen: Mask | None
+    ) -> None:
         mask = np.ones(taken.rows.num_rows, dtype=bool) if chosen is None else chosen
         nothing = pa.array([], pa.string()), pa.array([], pa.binary())
         decoded = self._decoder.rows(self._index, *nothing) if taken.decoded is None else taken.decoded
@@ -323,7 +345,7 @@ class TargetsWriter:
 class _Held:
     """Changes chosen for the mirror."""
 
-    def __init__(self, taken: Taken, chosen: Mask | None, identity: tuple[str, int] | None = None) -> None:
+    def __init__(self, taken: TakenChanges, chosen: Mask | None, identity: tuple[str, int] | None = None) -> None:
         self.identity = identity
         self._upserts, self._keys = taken.decoded, taken.keys
         if chosen is not None:

@@ -10,35 +10,34 @@ A target takes what lies beyond its own frontier, so the job reads from the one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from frazil import errors
 from frazil.clock import Clock
-from frazil.config.model import OnError, PipelineConfig
-from frazil.coordinator.admission import Coordinator
-from frazil.coordinator.buffer import EpochBuffer
-from frazil.daemon.capturing import Capturing
-from frazil.daemon.modes import check_parts
-from frazil.daemon.shaping import Shaper, lesson_of
-from frazil.daemon.tables import KeepsTables, RunningTable
-from frazil.epochs.cut import cut_of
+from frazil.commit.admission import Coordinator
+from frazil.commit.buffer import EpochBuffer
+from frazil.config.pipeline_config import OnError, PipelineConfig
+from frazil.ingest.loop.mode_checks import check_parts
+from frazil.ingest.loop.target_tables import KeepsTables, TargetTable
+from frazil.ingest.quarantine.held_keys import HeldKeys
+from frazil.ingest.write.schema_tracker import SchemaTracker, lesson_of
 from frazil.model.change import CaptureReport, Report, SplitReport
-from frazil.model.columns import TableShape
-from frazil.model.epoch import Window
 from frazil.model.files import FileClosed, Message
-from frazil.model.names import TableName, batch_id, epoch_prefix
-from frazil.model.parts import parts_of
+from frazil.model.frontier import Window
+from frazil.model.ids import TableName, batch_id, epoch_prefix
 from frazil.model.ports import Cut, Decoder, Reader, Split
 from frazil.model.position import Position
+from frazil.model.schema import SourceSchema, parts_of
 from frazil.model.write import EpochTarget, Role, TableTask, WriteJob
+from frazil.sources.cutting_reader import cut_of
 
 TASK_BYTES = 256 << 20
 """Of splits: what one task is to write. The work is long beside the task's start, and many tasks share it."""
 LESSONS_MAX = 8
 
-Targets = Sequence[RunningTable]
+Targets = Sequence[TargetTable]
 """All targets of one source table, the mirror last."""
 
 
@@ -70,20 +69,28 @@ class WrittenWindow:
 
     window: Window
     buffer: EpochBuffer
-    reports: Sequence[Report]
+    reports: Mapping[int, Sequence[Report]]
+    """By source table."""
+
+    @classmethod
+    def of(cls, window: Window, buffer: EpochBuffer, reports: Iterable[Report]) -> WrittenWindow:
+        by_table: dict[int, list[Report]] = {}
+        for report in reports:
+            by_table.setdefault(report.table, []).append(report)
+        return cls(window, buffer, by_table)
 
     def files(self, target: TableName) -> dict[Position, tuple[FileClosed, ...]]:
         """By epoch, where there are any."""
-        uppers = [upper for upper in self.window.uppers if target in self.buffer.tables(upper)]
+        uppers = [upper for upper in self.window.uppers if self.buffer.holds(target, upper)]
         return {upper: self.buffer.files(target, upper) for upper in uppers}
 
     def found(self, index: int) -> list[SplitReport]:
         """What the readers found of one source table."""
-        return [report for report in self.reports if isinstance(report, SplitReport) and report.table == index]
+        return [report for report in self.reports.get(index, ()) if isinstance(report, SplitReport)]
 
     def captured(self, index: int) -> list[CaptureReport]:
         """What went to quarantine of one source table."""
-        return [report for report in self.reports if isinstance(report, CaptureReport) and report.table == index]
+        return [report for report in self.reports.get(index, ()) if isinstance(report, CaptureReport)]
 
 
 class WindowWriter:
@@ -91,10 +98,10 @@ class WindowWriter:
         self,
         config: PipelineConfig,
         tables: KeepsTables,
-        shaper: Shaper,
+        shaper: SchemaTracker,
         executors: Executors,
         clock: Clock,
-        capturing: Capturing | None,
+        capturing: HeldKeys | None,
     ) -> None:
         self._config = config
         self._tables = tables
@@ -161,7 +168,7 @@ class WindowWriter:
         self, coordinator: Coordinator, window: Window, concerned: Sequence[Targets], splits: Sequence[Split]
     ) -> WrittenWindow:
         if not splits:
-            return WrittenWindow(window, EpochBuffer(1), ())
+            return WrittenWindow.of(window, EpochBuffer(1), ())
         size = sum(split.size for split in splits)
         small = size <= self._config.limits.small_epoch_bytes
         job = WriteJob(
@@ -178,7 +185,7 @@ class WindowWriter:
         buffer = EpochBuffer(job.shards)
         for message in messages:
             buffer.take(message)
-        return WrittenWindow(window, buffer, reports)
+        return WrittenWindow.of(window, buffer, reports)
 
     def _quarantined(self, concerned: Sequence[Targets]) -> dict[int, Mapping[str, tuple[int, int]]]:
         quarantines = [table for targets in concerned for table in targets if table.role is Role.QUARANTINE]
@@ -188,7 +195,7 @@ class WindowWriter:
             raise AssertionError("a quarantine must be read, or its keys would not capture what follows (H49)")
         return {table.index: self._capturing.keys(table) for table in quarantines}
 
-    def _shape(self, targets: Targets, shape: TableShape | None) -> None:
+    def _shape(self, targets: Targets, shape: SourceSchema | None) -> None:
         """Schema first: a table is created or evolved in a commit of its own, before files are written for it.
 
         A table whose rows have not told its shape yet (only deletes so far) waits: it has nothing to lose."""
@@ -203,7 +210,7 @@ class WindowWriter:
                 table.loaded = self._tables.ensure(table.target, table.columns, table.options)
         origin.shape = shape
 
-    def _task(self, coordinator: Coordinator, window: Window, table: RunningTable) -> TableTask:
+    def _task(self, coordinator: Coordinator, window: Window, table: TargetTable) -> TableTask:
         loaded, shape, job, options = table.loaded, table.columns, self._config.job, table.options
         if loaded is None or shape is None:
             raise AssertionError(f"{table.name} is written before it has a shape")

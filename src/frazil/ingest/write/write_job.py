@@ -6,7 +6,7 @@
     or very large
 
 Each bin of splits is one task of the reading stage, filled so that bins weigh about the same; no task is the
-funnel. Rows travel in parcels (see `parcels`), and a task sorts one group of them at a time, so an epoch of any size
+funnel. Rows go in blocks (`ingest.shuffle`), and a task sorts one group of them at a time, so an epoch of any size
 needs the memory of a few chunks. Below some ten thousand changes two stages cost more than the work: then one task does
 all of it. Only the shuffle needs a query, and the planning that a query costs.
 
@@ -15,44 +15,47 @@ This is the only module of the stage that knows Spark.
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark import SparkFiles, TaskContext
+from pyspark import Broadcast, SparkFiles, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from frazil.errors import FrazilError, Terminal, Transient
-from frazil.model.arrow import TRAVEL
+from frazil.ingest.shuffle.blocks import BLOCK_DDL, Groups, from_spark, pack, to_spark, unpack
+from frazil.ingest.shuffle.local_files import WrittenBlocks, block_folder, fetch, write_blocks
+from frazil.ingest.write.change_rows import (
+    OUTPUT_DDL,
+    FileOf,
+    PositionOf,
+    as_change_rows,
+    error_row,
+    from_split,
+    output_batch,
+    read_output,
+    text_like,
+)
+from frazil.ingest.write.fold import sort_changes
+from frazil.ingest.write.row_versions import ColumnChanges
+from frazil.ingest.write.target_writer import is_log
+from frazil.ingest.write.write_task import write_changes, write_columns
+from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import Report
 from frazil.model.files import Message, Resolved
 from frazil.model.ports import Cut, Decoder, Reader, Split
 from frazil.model.position import Position
 from frazil.model.write import WriteJob
-from frazil.workers.crossing import ArrowTask, carried, collected, guarded, packed
-from frazil.workers.depot import Stowed, fetch, parcel_folder, stow
-from frazil.workers.fold import sort_travel
-from frazil.workers.parcels import PARCEL_DDL, Groups, from_spark, pack, to_spark, unpack
-from frazil.workers.targets import is_log
-from frazil.workers.task import ColumnChanges, write_changes, write_columns
-from frazil.workers.travel import (
-    OUTPUT_DDL,
-    PositionOf,
-    as_travel,
-    error_row,
-    output_batch,
-    read_output,
-    text_like,
-)
+from frazil.spark.bins import Piece, Work, binned, fill_bins, in_bins, members, pieces
+from frazil.spark.errors import ArrowTask, carried, collected, guarded, packed
 
-BIN_BYTES = 128 << 20
-BINS_PER_CORE = 2
-# Beyond that, parcels would no longer stay in the memory that the system has to spare, and they are many.
-STOWED_BYTES_MAX = 4 << 30
+# Beyond that, blocks would no longer stay in the memory that the system has to spare, and they are many.
+WRITTEN_BYTES_MAX = 4 << 30
 
 Result = TypeVar("Result")
 OutputRow = tuple[int, bytes]
@@ -78,92 +81,129 @@ def run_write_job(
         job = replace(job, shards=1)
     if not splits:
         return [Resolved(epoch, shard, job.shards) for shard in range(job.shards) for epoch in epochs], []
-    position_text = text_like(epochs[0])
-    bins = fill_bins(splits, 1 if small else _bin_count(spark, splits))
-
-    def read(numbers: Iterable[int]) -> Iterator[pa.RecordBatch]:
-        for number in numbers:
-            for split in bins[number]:
-                try:
-                    for rows in reader.read(split, cuts[split.table]):
-                        yield as_travel(rows)
-                except Terminal as error:
-                    yield error_row(split.table, split.name, packed(error))
-
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        shard, attempt = running_task()
-        return write_changes(batches, job, decoder, shard, attempt, epochs=epochs, position_text=position_text)
-
-    def read_and_write(numbers: Iterator[int]) -> Iterator[OutputRow]:
-        # Read within the output, so that an error of reading is answered as one of writing is.
-        rows = (sort_travel(pa.Table.from_batches(read(whole), TRAVEL)) for whole in (numbers,))
-        return _output_rows(write(rows))
-
-    if small:
-        rows = collected(spark.sparkContext.parallelize([0], 1).mapPartitions(read_and_write).collect)
-    else:
-        weights: dict[int, int] = {}
-        for split in splits:
-            weights[split.table] = weights.get(split.table, 0) + split.size
-        stows = _is_one_machine(spark) and sum(weights.values()) <= STOWED_BYTES_MAX
-        road = _through_files if stows else _through_shuffle
-        rows = road(
-            spark,
-            _Stages(
-                read=read,
-                write=write,
-                bins=len(bins),
-                shards=job.shards,
-                groups=Groups.by_weight(weights, len(epochs), job.shards),
-                logs=frozenset(task.index for task in job.tables if is_log(task)),
-            ),
-        )
+    with _names(spark, splits, small) as file_of:
+        rows = _rows(spark, splits, cuts, reader, decoder, job, epochs, small, file_of)
     messages, reports = read_output(rows, position_of)
     _must_be_whole(messages, job.shards, epochs)
     return messages, reports
+
+
+@contextmanager
+def _names(spark: SparkSession, splits: Sequence[Split], small: bool) -> Iterator[FileOf]:
+    """A writing task asks for a split's name only if it meets a bad row; where there are many, it fetches them then."""
+    names = [split.name for split in splits]
+    if small:
+        yield names.__getitem__
+        return
+    shared = spark.sparkContext.broadcast(names)
+    try:
+        yield partial(_shared_name, shared)
+    finally:
+        with suppress(Exception):  # without a JVM there is nothing to free
+            shared.destroy()
+
+
+def _shared_name(names: Broadcast[list[str]], number: int) -> str:
+    return str(names.value[number])
+
+
+def _rows(
+    spark: SparkSession,
+    splits: Sequence[Split],
+    cuts: Mapping[int, Cut],
+    reader: Reader,
+    decoder: Decoder,
+    job: WriteJob,
+    epochs: tuple[Position, ...],
+    small: bool,
+    file_of: FileOf,
+) -> list[OutputRow]:
+    position_text, numbered = text_like(epochs[0]), pieces(splits, lambda split: split.size)
+
+    def read(mine: Iterable[Piece[Split]]) -> Iterator[pa.RecordBatch]:
+        for piece in mine:
+            split = piece.what
+            try:
+                for rows in reader.read(split, cuts[split.table]):
+                    yield from_split(as_change_rows(rows), piece.number)
+            except Terminal as error:
+                yield error_row(split.table, split.name, packed(error))
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        shard, attempt = running_task()
+        return write_changes(
+            batches, job, decoder, shard, attempt, epochs=epochs, position_text=position_text, file_of=file_of
+        )
+
+    def read_and_write(bins: Iterator[list[Piece[Split]]]) -> Iterator[OutputRow]:
+        # Read within the output, so that an error of reading is answered as one of writing is.
+        rows = (sort_changes(pa.Table.from_batches(read(mine), CHANGE_SCHEMA)) for mine in bins)
+        return _output_rows(write(rows))
+
+    if small:
+        one = spark.sparkContext.parallelize(fill_bins(numbered, 1), 1)
+        return collected(one.mapPartitions(read_and_write).collect)
+    weights: dict[int, int] = {}
+    for split in splits:
+        weights[split.table] = weights.get(split.table, 0) + split.size
+    writes_blocks = _is_one_machine(spark) and sum(weights.values()) <= WRITTEN_BYTES_MAX
+    road = _through_files if writes_blocks else _through_shuffle
+    return road(
+        spark,
+        _Stages(
+            read=read,
+            write=write,
+            bins=in_bins(spark, numbered),
+            shards=job.shards,
+            groups=Groups.by_weight(weights, len(epochs), job.shards),
+            logs=frozenset(task.index for task in job.tables if is_log(task)),
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stages:
     """A job whose rows go from the tasks that read to the tasks that write."""
 
-    read: Callable[[Iterable[int]], Iterator[pa.RecordBatch]]
+    read: Callable[[Iterable[Piece[Split]]], Iterator[pa.RecordBatch]]
     write: ArrowTask
-    bins: int
+    bins: Sequence[list[Piece[Split]]]
     shards: int
     groups: Groups
     logs: frozenset[int]
 
 
 def _through_files(spark: SparkSession, stages: _Stages) -> list[OutputRow]:
-    with parcel_folder(SparkFiles.getRootDirectory()) as folder:
+    read, write, groups, logs = stages.read, stages.write, stages.groups, stages.logs
+    with block_folder(SparkFiles.getRootDirectory()) as folder:
 
-        def read_and_stow(numbers: Iterator[int]) -> Iterator[Stowed]:
+        def read_and_write_blocks(bins: Iterator[list[Piece[Split]]]) -> Iterator[WrittenBlocks]:
             bin_number, attempt = running_task()
-            parcels = pack(stages.read(numbers), stages.groups, stages.logs)
-            return stow(parcels, f"{folder}/{bin_number}-{attempt}")
+            blocks = pack(read(split for mine in bins for split in mine), groups, logs)
+            return write_blocks(blocks, f"{folder}/{bin_number}-{attempt}")
 
-        def fetch_and_write(shards: Iterator[list[Stowed]]) -> Iterator[OutputRow]:
-            return _output_rows(stages.write(unpack((part for mine in shards for part in fetch(mine)), stages.logs)))
+        def fetch_and_write(shards: Iterator[list[WrittenBlocks]]) -> Iterator[OutputRow]:
+            return _output_rows(write(unpack((part for mine in shards for part in fetch(mine)), logs)))
 
         context = spark.sparkContext
-        reading = context.parallelize(range(stages.bins), stages.bins).mapPartitions(guarded(read_and_stow))
-        stowed: list[list[Stowed]] = [[] for _ in range(stages.shards)]
-        for parcel in collected(reading.collect):
-            stowed[parcel.shard].append(parcel)
-        return collected(context.parallelize(stowed, stages.shards).mapPartitions(fetch_and_write).collect)
+        reading = context.parallelize(stages.bins, len(stages.bins)).mapPartitions(guarded(read_and_write_blocks))
+        written_blocks: list[list[WrittenBlocks]] = [[] for _ in range(stages.shards)]
+        for block in collected(reading.collect):
+            written_blocks[block.shard].append(block)
+        return collected(context.parallelize(written_blocks, stages.shards).mapPartitions(fetch_and_write).collect)
 
 
 def _through_shuffle(spark: SparkSession, stages: _Stages) -> list[OutputRow]:
+    read, write, groups, logs = stages.read, stages.write, stages.groups, stages.logs
+
     def read_and_pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        numbers = (number for batch in batches for number in batch.column("id").to_pylist())
-        return to_spark(pack(stages.read(numbers), stages.groups, stages.logs))
+        return to_spark(pack(read(members(batches)), groups, logs))
 
     def unpack_and_write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return stages.write(unpack(from_spark(batches), stages.logs))
+        return write(unpack(from_spark(batches), logs))
 
-    parcels = spark.range(0, stages.bins, 1, stages.bins).mapInArrow(guarded(read_and_pack), PARCEL_DDL)
-    placed = parcels.repartitionById(stages.shards, F.col("shard")).sortWithinPartitions("group")
+    blocks = binned(spark, stages.bins).mapInArrow(guarded(read_and_pack), BLOCK_DDL)
+    placed = blocks.repartitionById(stages.shards, F.col("shard")).sortWithinPartitions("group")
     return collected(placed.mapInArrow(_crossing(unpack_and_write), OUTPUT_DDL).collect)
 
 
@@ -190,35 +230,16 @@ def run_columns_job(
 
 
 def run_on_executors(
-    spark: SparkSession, function: Callable[[Split], Result], splits: Sequence[Split], tasks: int | None = None
+    spark: SparkSession, function: Callable[[Work], Result], work: Sequence[Work], tasks: int | None = None
 ) -> list[Result]:
-    """What `function` returns for each split, computed in tasks, in any order; in so many of them at most, which is how
-    many cores it may take. Raises like `run_write_job`."""
-    count = _bin_count(spark, splits)
-    bins = fill_bins(splits, count if tasks is None else min(count, tasks))
+    """What `function` returns for each piece of work, computed in tasks, in any order; in so many of them at most,
+    which is how many cores it may take. Raises like `run_write_job`."""
+    bins = in_bins(spark, work, tasks)
 
-    def apply(numbers: Iterator[int]) -> Iterator[Result]:
-        return (function(split) for number in numbers for split in bins[number])
+    def apply(mine: Iterator[list[Work]]) -> Iterator[Result]:
+        return (function(piece) for own in mine for piece in own)
 
-    return collected(spark.sparkContext.parallelize(range(len(bins)), len(bins)).mapPartitions(guarded(apply)).collect)
-
-
-def fill_bins(splits: Sequence[Split], count: int) -> list[list[Split]]:
-    """The splits in `count` bins of about equal weight: the heaviest first, each into the lightest bin so far."""
-    bins: list[list[Split]] = [[] for _ in range(count)]
-    weights = [(0, number) for number in range(count)]
-    for split in sorted(splits, key=lambda split: (-split.size, split.name)):
-        weight, number = heapq.heappop(weights)
-        bins[number].append(split)
-        # An empty split still costs an open; without this many of them would fall into one bin.
-        heapq.heappush(weights, (weight + max(split.size, 1), number))
-    return bins
-
-
-def _bin_count(spark: SparkSession, splits: Sequence[Split]) -> int:
-    by_size = -(-sum(split.size for split in splits) // BIN_BYTES)
-    cores = int(spark.sparkContext.defaultParallelism)
-    return min(len(splits), max(by_size, cores * BINS_PER_CORE))
+    return collected(spark.sparkContext.parallelize(bins, len(bins)).mapPartitions(guarded(apply)).collect)
 
 
 def running_task() -> tuple[int, str]:

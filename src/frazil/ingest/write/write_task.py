@@ -12,41 +12,22 @@ without rows sends it too. If anything fails the task raises and reports nothing
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import BadInput, ConfigError
+from frazil.ingest.quarantine.captured_keys import CapturedKeys
+from frazil.ingest.write.change_rows import FileOf, PositionText, output_batch, report_json, unplaced
+from frazil.ingest.write.fold import fold_changes
+from frazil.ingest.write.row_versions import ColumnChanges, fold_versions
+from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
+from frazil.ingest.write.target_writer import TargetsWriter, is_log
 from frazil.model.change import REPORT_EPOCH, Op
 from frazil.model.files import Resolved
 from frazil.model.ports import Decoder
 from frazil.model.position import Position
-from frazil.model.write import DeleteMode, EpochTarget, Role, TableTask, WriteJob
-from frazil.workers.captures import Captures
-from frazil.workers.fold import fold_changes, fold_columns
-from frazil.workers.targets import TargetsWriter, is_log
-from frazil.workers.travel import PositionText, output_batch, report_json
-from frazil.workers.writer import Place, TableEpochWriter
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnChanges:
-    """How a DataFrame of typed columns tells its changes: which columns order the versions of a key, which one
-    tells the operation, and which of its values (as text) mean a delete. Anything else is an upsert."""
-
-    order: tuple[str, ...] = ()
-    op: str | None = None
-    delete_values: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if bool(self.op) != bool(self.delete_values):
-            raise ValueError("an op column and the values that mean a delete belong together")
-
-    @property
-    def serving(self) -> frozenset[str]:
-        """Columns that serve the fold; a table need not have them."""
-        return frozenset(self.order) | ({self.op} if self.op else frozenset())
+from frazil.model.write import EpochTarget, Role, TableTask, WriteJob
 
 
 def write_changes(
@@ -58,22 +39,23 @@ def write_changes(
     *,
     epochs: Sequence[Position],
     position_text: PositionText,
+    file_of: FileOf = unplaced,
 ) -> Iterator[pa.RecordBatch]:
     """OUTPUT batches for TRAVEL batches sorted by SORT_COLUMNS.
 
     `attempt` tells this run of the task from every other one; `epochs` are the uppers of the window, which may be
-    more than any table of the job has. Raises what the decoder and the writer raise.
+    more than any table of the job has; `file_of` names a split. Raises what the decoder and the writer raise.
     """
     tables: dict[int, list[TableTask]] = {}
     for task in job.tables:
         tables.setdefault(task.index, []).append(task)
     logs = [index for index, tasks in tables.items() if any(is_log(task) for task in tasks)]
     captures = {
-        index: Captures(index, job.quarantined.get(index, {}), takes_new=job.puts_away)
+        index: CapturedKeys(index, job.quarantined.get(index, {}), takes_new=job.puts_away)
         for index, tasks in tables.items()
         if any(task.role is Role.QUARANTINE for task in tasks)
     }
-    place = Place.of(job, shard, attempt)
+    place = TaskOutput.of(job, shard, attempt)
     reports: list[bytes] = []
     errors: list[bytes] = []
     done: set[tuple[int, int]] = set()
@@ -94,7 +76,7 @@ def write_changes(
                 current = (table, epoch)
                 done.add(current)
                 tasks = _targets(tables, table, epoch)
-                writer = TargetsWriter(tasks, epoch, place, decoder, position_text, captures.get(table))
+                writer = TargetsWriter(tasks, epoch, place, decoder, position_text, captures.get(table), file_of)
             assert writer is not None
             writer.take(rows)
         if writer is not None:
@@ -121,17 +103,12 @@ def write_columns(
 
     They come sorted by the key columns, then `changes.order`, then deletes before upserts, so that the last row of
     a key is its net change. A changelog keeps every (key, order); without order columns it keeps every row.
-    Raises BadInput for a null key, and what the writer raises.
+    Raises BadInput for a null key and for rows that nothing puts in order, and what the writer raises.
     """
     (task,) = job.tables
     (target,) = task.epochs
-    changelog = task.mode is DeleteMode.APPEND_ONLY
-    checked = (_with_keys(batch, task) for batch in batches)
-    if changelog and not changes.order:
-        folded: Iterator[pa.RecordBatch] = checked
-    else:
-        folded = fold_columns(checked, (*task.key, *changes.order) if changelog else task.key)
-    writer = TableEpochWriter(task, target, Place.of(job, shard, attempt), changes.serving)
+    folded = fold_versions((_with_keys(batch, task) for batch in batches), task, changes)
+    writer = TableEpochWriter(task, target, TaskOutput.of(job, shard, attempt), changes.serving)
     closed = False
     try:
         for rows in folded:
@@ -147,11 +124,7 @@ def write_columns(
 def _write_columns_run(
     writer: TableEpochWriter, rows: pa.RecordBatch, task: TableTask, target: EpochTarget, changes: ColumnChanges
 ) -> None:
-    upserts, deletes = rows, rows.slice(0, 0)
-    if changes.op is not None:
-        values = pa.array(changes.delete_values, pa.string())
-        is_delete = pc.is_in(rows.column(changes.op).cast(pa.string()), value_set=values)
-        upserts, deletes = _partition(rows, pc.invert(is_delete))
+    upserts, deletes = _partition(rows, changes.is_upsert(rows))
     if upserts.num_rows:
         writer.upserts(upserts, pa.repeat(target.epoch.text, upserts.num_rows))
     if deletes.num_rows:

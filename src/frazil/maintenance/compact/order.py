@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from frazil.errors import ConfigError
-from frazil.model.columns import Field, StructOf
 from frazil.model.compaction import RewrittenTable
-from frazil.model.ordering import IDENTITY, Order, OrderField
-from frazil.model.partitions import takes
+from frazil.model.partition import takes
+from frazil.model.schema import Field, StructOf
+from frazil.model.sort import IDENTITY, Order, OrderField
 from frazil.model.write import SortField
 
 

@@ -6,7 +6,7 @@
 
 Equality deletes stay as they are. Files of a partition meet only if the same ones reach all of them, and what is
 written gets a sequence number at which they reach it too, and no others do; so does every one that comes later (H15).
-A stream that adds some with every epoch is nothing to wait for. What is published is decided in `compact_settle`.
+A stream that adds some with every epoch is nothing to wait for. What is published is decided in `rebase`.
 
 So that small files of a stream are not written over and over again, a file that outweighs all others of its group
 stays out of it: a row is rewritten a logarithmic number of times before it lies in a full file.
@@ -26,14 +26,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from frazil.maintenance.compact_order import order_of
-from frazil.maintenance.compact_settle import DeleteId, by_position, delete_id
-from frazil.model.columns import VARIANT, ListOf, MapOf, StructOf, Type
+from frazil.maintenance.compact.order import order_of
+from frazil.maintenance.compact.rebase import DeleteId, by_position, delete_id
 from frazil.model.compaction import Group, Rewrite, RewrittenTable
-from frazil.model.files import Kind
-from frazil.model.live import LiveDelete, LiveFile, LiveFiles
-from frazil.model.names import maintenance_folder
-from frazil.model.ordering import Order, run_of
+from frazil.model.files import FileKind, LiveDelete, LiveFile, LiveFiles
+from frazil.model.ids import maintenance_folder
+from frazil.model.schema import VARIANT, ListOf, MapOf, StructOf, Type
+from frazil.model.sort import Order, run_of
 from frazil.model.write import ParquetSettings, SortField
 
 ACTION = "compact"
@@ -197,7 +196,7 @@ def _equality_numbers(live: LiveFiles) -> dict[_Partition, list[int]]:
     """Sequence numbers of the equality deletes that reach files of a partition, ascending."""
     found: dict[_Partition, set[int]] = {}
     for file in live.files:
-        numbers = {one.sequence_number for one in file.deletes if one.kind is Kind.EQUALITY_DELETE}
+        numbers = {one.sequence_number for one in file.deletes if one.kind is FileKind.EQUALITY_DELETE}
         if numbers:
             found.setdefault((file.spec_id, file.partition), set()).update(numbers)
     return {place: sorted(numbers) for place, numbers in found.items()}
@@ -230,7 +229,7 @@ def _dead_shares(live: LiveFiles) -> dict[str, float]:
 
 
 def _shared(file: LiveFile) -> Iterable[LiveDelete]:
-    return (one for one in file.deletes if one.kind is Kind.POSITION_DELETE and one.data_file is None)
+    return (one for one in file.deletes if one.kind is FileKind.POSITION_DELETE and one.data_file is None)
 
 
 # which files

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from frazil.workers.lookup.vectors import to_bitmap, to_positions
+from frazil.data.deletes.vectors import to_bitmap, to_positions
 
 Numbers = NDArray[np.int64]
 
 
-class Places:
+class PositionMap:
     """The rows of one group. `records` and `left_out` are by input, `written` are the rows of each output."""
 
     def __init__(self, records: Sequence[int], left_out: Sequence[BitMap64], written: Sequence[int]) -> None:

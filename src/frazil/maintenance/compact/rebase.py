@@ -13,9 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from frazil.model.compaction import Carried, Concatenated, Moved, Rewrite
-from frazil.model.files import Kind
-from frazil.model.live import LiveDelete, LiveFile, LiveFiles
+from frazil.model.compaction import Carried, Moved, Rewrite, RewriteResult
+from frazil.model.files import FileKind, LiveDelete, LiveFile, LiveFiles
 
 DeleteId = tuple[str, int | None]
 
@@ -27,12 +26,12 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Rebased:
     """What may be published on a head: `kept` groups, of which `moved` need their deletes re-projected. `removed` are
     the deletes that go with the inputs; those in `carried` go only if they delete rows of inputs, and then their other
     rows are written anew."""
 
-    kept: tuple[Concatenated, ...]
+    kept: tuple[RewriteResult, ...]
     moved: tuple[Moved, ...]
     inputs: tuple[LiveFile, ...]
     removed: tuple[LiveDelete, ...]
@@ -42,16 +41,16 @@ class Settled:
 
 def settle(
     rewrite: Rewrite,
-    results: Sequence[Concatenated],
+    results: Sequence[RewriteResult],
     now: LiveFiles,
     format_version: int,
     undone: Collection[int] = (),
-) -> Settled:
+) -> Rebased:
     """What of the results holds at a head that may be later than the one of the plan, or another one altogether:
     data files never change, so it is enough to compare the inputs and their deletes."""
     live = now.by_path
     unmoved = now.snapshot_id == rewrite.snapshot_id
-    kept, moved, dropped = list[Concatenated](), list[Moved](), list[Dropped]()
+    kept, moved, dropped = list[RewriteResult](), list[Moved](), list[Dropped]()
     inputs: list[LiveFile] = []
     for result in results:
         group = rewrite.groups[result.group]
@@ -73,7 +72,7 @@ def settle(
         if any(_ids(one) != _ids(other) for one, other in zip(group.files, files, strict=True)):
             moved.append(Moved(result, files))
     removed, carried = _deletes_of(inputs, now, _fresh(rewrite, moved))
-    return Settled(
+    return Rebased(
         kept=tuple(kept),
         moved=tuple(moved),
         inputs=tuple(inputs),
@@ -90,7 +89,7 @@ def _why_not(file: LiveFile, live: Mapping[str, LiveFile], rewrite: Rewrite) -> 
     if _identity(found) != _identity(file):
         return f"{file.path} is no longer what it was"
     for delete in found.deletes:
-        if delete.kind is Kind.EQUALITY_DELETE and delete.sequence_number <= rewrite.sequence_number:
+        if delete.kind is FileKind.EQUALITY_DELETE and delete.sequence_number <= rewrite.sequence_number:
             # It would not reach what was written; only a table that was rolled back shows such a delete again.
             return f"the older equality delete {delete.path} reaches {file.path} again"
     return None
@@ -130,7 +129,7 @@ def _identity(file: LiveFile) -> tuple[Any, ...]:
 
 def by_position(file: LiveFile) -> LiveFile:
     """Without its equality deletes, which stay as they are."""
-    return replace(file, deletes=tuple(one for one in file.deletes if one.kind is Kind.POSITION_DELETE))
+    return replace(file, deletes=tuple(one for one in file.deletes if one.kind is FileKind.POSITION_DELETE))
 
 
 def _ids(file: LiveFile) -> set[DeleteId]:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from frazil.data.parquet_writer import ClosedFile, RollingWriter
+from frazil.data.read.live_rows import LINEAGE, written_fields
 from frazil.model.compaction import Group, Rewrite
-from frazil.model.files import FileClosed, Kind
+from frazil.model.files import FileClosed, FileKind
 from frazil.model.position import Hlc
-from frazil.workers.parquet import ClosedFile, RollingWriter
-from frazil.workers.rewritten_rows import LINEAGE, written_fields
 
 _NO_EPOCH = Hlc(0)
 Partition = tuple[int, tuple[Any, ...]]
@@ -27,6 +27,7 @@ def open_writer(rewrite: Rewrite, group: Group, path_of: Callable[[int], str]) -
         path_of,
         replace(rewrite.parquet, target_file_bytes=group.file_bytes),
         table.storage,
+        metrics=table.metrics,
         bloom=[field.name for field in table.schema.identifiers] if rewrite.parquet.bloom_filter else (),
     )
 
@@ -41,7 +42,7 @@ def data_message(rewrite: Rewrite, group: Group, closed: ClosedFile) -> FileClos
         rewrite,
         (like.spec_id, like.partition),
         **{**facts(closed), "metrics": metrics},
-        kind=Kind.DATA,
+        kind=FileKind.DATA,
         sort_order_id=None if rewrite.order is None else rewrite.order.order_id,
     )
 

@@ -17,20 +17,20 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from frazil.clock import Clock
-from frazil.maintenance.compact import ACTION, CompactPlan, CompactSettings, plan_compaction
-from frazil.maintenance.compact_settle import Dropped, Settled, settle
-from frazil.maintenance.landing import Attempt, Turn, land, summary_of
-from frazil.model.commit import RepairPlan
-from frazil.model.compaction import Concatenated, Group, Reprojected, Rewrite, Rewriting, RewrittenTable
-from frazil.model.files import FileClosed
+from frazil.maintenance.commit_rewrite import Turn, commit_rewrite, summary_of
+from frazil.maintenance.compact.planner import ACTION, CompactPlan, CompactSettings, plan_compaction
+from frazil.maintenance.compact.rebase import Dropped, Rebased, settle
+from frazil.model.commit import ReplaceFiles
+from frazil.model.compaction import Group, Reprojected, Rewrite, RewriteResult, Rewriting, RewrittenTable
+from frazil.model.files import FileClosed, LiveFiles
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.live import LiveFiles
-from frazil.model.names import TableName
-from frazil.model.ports import RepairingLake
+from frazil.model.ports import ReplacingCommitter
 from frazil.model.write import ParquetSettings
+from frazil.retry import Attempt
 
 
-class RewritesLake(RepairingLake, Protocol):
+class CompactCommitter(ReplacingCommitter, Protocol):
     def rewritten_table(self, table: TableName, head: TableHead) -> RewrittenTable:
         """What a compaction must know of the table at exactly this head."""
 
@@ -70,13 +70,13 @@ class Compact:
 
     def __init__(
         self,
-        lake: RewritesLake,
+        committer: CompactCommitter,
         rewriting: Rewriting,
         clock: Clock,
         parquet: ParquetSettings | None = None,
         turn: Turn | None = None,
     ) -> None:
-        self._lake = lake
+        self._committer = committer
         self._rewriting = rewriting
         self._clock = clock
         self._parquet = parquet or ParquetSettings()
@@ -86,11 +86,11 @@ class Compact:
         self, table: TableName, head: TableHead, live: LiveFiles, settings: CompactSettings | None = None
     ) -> CompactPlan | None:
         """None if nothing is worth it. Reads manifests if there is something to do in a table with row ids."""
-        rewritten = self._lake.rewritten_table(table, head)
+        rewritten = self._committer.rewritten_table(table, head)
         plan = plan_compaction(rewritten, live, settings)
         if plan is None or not rewritten.has_lineage:
             return plan
-        return plan_compaction(rewritten, self._lake.live_with_lineage(table, head), settings)
+        return plan_compaction(rewritten, self._committer.live_with_lineage(table, head), settings)
 
     def perform(self, plan: CompactPlan, proceed: Callable[[], bool] | None = None) -> Compacted:
         """Asks before each batch whether to proceed. Raises Transient if others were faster every time, OutcomeUnknown
@@ -106,7 +106,7 @@ class Compact:
         rewrite = plan.rewrite(batch, self._clock.new_uuid(), self._parquet)
         return self._publish(rewrite, self._rewriting.concatenate(rewrite))
 
-    def _publish(self, rewrite: Rewrite, results: Sequence[Concatenated]) -> Compacted:
+    def _publish(self, rewrite: Rewrite, results: Sequence[RewriteResult]) -> Compacted:
         table = rewrite.table.name
 
         def attempt(head: TableHead) -> Attempt[Compacted]:
@@ -114,18 +114,18 @@ class Compact:
             done = _done(settled, followed)
             if not settled.kept:
                 return Attempt(done)
-            return Attempt(done, self._lake.repair(table, head, _repair(rewrite, settled, followed, done)))
+            return Attempt(done, self._committer.repair(table, head, _repair(rewrite, settled, followed, done)))
 
-        done, snapshot_id = land(
-            table, rewrite.number, "the compaction", self._lake.head, attempt, self._clock, self._turn
+        done, snapshot_id = commit_rewrite(
+            table, rewrite.number, "the compaction", self._committer.head, attempt, self._clock, self._turn
         )
         return done if snapshot_id is None else replace(done, snapshot_ids=(snapshot_id,))
 
     def _settled(
-        self, rewrite: Rewrite, results: Sequence[Concatenated], head: TableHead
-    ) -> tuple[Settled, Reprojected]:
+        self, rewrite: Rewrite, results: Sequence[RewriteResult], head: TableHead
+    ) -> tuple[Rebased, Reprojected]:
         table = rewrite.table.name
-        live, version = self._lake.live(table, head), self._lake.rewritten_table(table, head).format_version
+        live, version = self._committer.live(table, head), self._committer.rewritten_table(table, head).format_version
         undone: set[int] = set()
         while True:
             settled = settle(rewrite, results, live, version, undone)
@@ -137,7 +137,7 @@ class Compact:
             undone.update(followed.undone)
 
 
-def _done(settled: Settled, followed: Reprojected) -> Compacted:
+def _done(settled: Rebased, followed: Reprojected) -> Compacted:
     return Compacted(
         removed_files=len(settled.inputs),
         added_files=len(_added(settled)),
@@ -147,15 +147,15 @@ def _done(settled: Settled, followed: Reprojected) -> Compacted:
     )
 
 
-def _added(settled: Settled) -> tuple[FileClosed, ...]:
+def _added(settled: Rebased) -> tuple[FileClosed, ...]:
     return tuple(file for result in settled.kept for file in result.files)
 
 
-def _repair(rewrite: Rewrite, settled: Settled, followed: Reprojected, done: Compacted) -> RepairPlan:
+def _repair(rewrite: Rewrite, settled: Rebased, followed: Reprojected, done: Compacted) -> ReplaceFiles:
     summary = summary_of(
         ACTION, rewrite.number, compacted_data_files=done.removed_files, reprojected_rows=done.reprojected_rows
     )
-    return RepairPlan(
+    return ReplaceFiles(
         files=(*_added(settled), *followed.files),
         summary=summary,
         removed_data=settled.inputs,

@@ -1,9 +1,9 @@
 """Puts the live rows of several data files into new ones, and follows rows that are deleted meanwhile.
 
     task: group --file by file, batch by batch, without deleted rows--> new files, and what was left out of each input
-          a rewrite with an order: see `sort_shuffle`
-    driver: deletes of a later head --Places, or trails of what was sorted--> vectors (v3) or position deletes (v2) of
-                                                                              the new files
+          a rewrite with an order: see `sort.spark_sort`
+    driver: deletes of a later head --PositionMap, or row maps of what was sorted--> vectors (v3) or position deletes
+                                                                                     (v2) of the new files
 
 A batch of rows, and what waits for one row group, is all that a task holds.
 """
@@ -17,34 +17,34 @@ from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
+from frazil.data.deletes.deleted_rows import DeletedRows
+from frazil.data.deletes.positions import read_positions, write_positions
+from frazil.data.deletes.vectors import write_puffin
+from frazil.data.read.live_rows import live_rows
+from frazil.data.read.parquet import unreadable
 from frazil.errors import BadInput
+from frazil.ingest.locate.search import VECTORS_FROM_VERSION
+from frazil.ingest.write.write_job import run_on_executors, running_task
+from frazil.maintenance.compact.position_map import PositionMap
+from frazil.maintenance.compact.rewritten_files import Partition, data_message, facts, message, open_writer
+from frazil.maintenance.compact.sort.in_memory import SortLimits
+from frazil.maintenance.compact.sort.row_map import Question
+from frazil.maintenance.compact.sort.spark_sort import sort_groups
 from frazil.model.compaction import (
     Carried,
-    Concatenated,
     Group,
     Moved,
     Reprojected,
     Rewrite,
+    RewriteResult,
     RewrittenTable,
 )
-from frazil.model.files import FileClosed, Kind
-from frazil.model.names import position_delete_path, vectors_path
-from frazil.model.ports import Split
-from frazil.workers.job import run_on_executors, running_task
-from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.lookup.plan import VECTORS_FROM_VERSION
-from frazil.workers.lookup.positions import read_positions, write_positions
-from frazil.workers.lookup.reading import unreadable
-from frazil.workers.lookup.vectors import write_puffin
-from frazil.workers.reprojecting import Places
-from frazil.workers.rewritten_files import Partition, data_message, facts, message, open_writer
-from frazil.workers.rewritten_rows import live_rows
-from frazil.workers.sort_rewriting import SortLimits
-from frazil.workers.sort_shuffle import sort_groups
-from frazil.workers.sort_trails import Question
+from frazil.model.files import FileClosed, FileKind
+from frazil.model.ids import position_delete_path, vectors_path
+from frazil.spark.bins import Piece, pieces
 
 FOLLOWED_HERE = 4 << 20
-"""Rows of trails that the driver reads by itself, rather than start tasks for them."""
+"""Rows of row maps that the driver reads by itself, rather than start tasks for them."""
 
 
 class SparkRewriting:
@@ -59,22 +59,22 @@ class SparkRewriting:
         self._tasks = tasks
         self._limits = limits or SortLimits()
 
-    def concatenate(self, rewrite: Rewrite) -> tuple[Concatenated, ...]:
+    def concatenate(self, rewrite: Rewrite) -> tuple[RewriteResult, ...]:
         """See the port."""
         light = replace(rewrite, groups=tuple(map(_light, rewrite.groups)))
         if rewrite.order is not None:
             return sort_groups(self._spark, light, self._limits, self._tasks)
+        bare = replace(rewrite, groups=())
 
-        def task(split: Split) -> Concatenated:
-            number = int(split.name)
+        def task(piece: Piece[Group]) -> RewriteResult:
             try:
-                return concatenate(light, number, running_task()[1])
+                return concatenate(bare, piece.number, piece.what, running_task()[1])
             except BadInput as error:
                 # One damaged file must not keep all others small for ever.
-                return Concatenated(number, failure=error.message)
+                return RewriteResult(piece.number, failure=error.message)
 
-        splits = [Split(0, str(number), "", group.size) for number, group in enumerate(rewrite.groups)]
-        return tuple(sorted(run_on_executors(self._spark, task, splits, self._tasks), key=lambda one: one.group))
+        groups = pieces(light.groups, lambda group: group.size)
+        return tuple(sorted(run_on_executors(self._spark, task, groups, self._tasks), key=lambda one: one.group))
 
     def reproject(self, rewrite: Rewrite, moved: Sequence[Moved], carried: Sequence[Carried]) -> Reprojected:
         """See the port."""
@@ -82,7 +82,7 @@ class SparkRewriting:
         found: dict[Partition, dict[str, BitMap64]] = {}
         fresh_of: dict[str, BitMap64] = {}
         undone: list[int] = []
-        on_trails: list[Moved] = []
+        on_row_maps: list[Moved] = []
         for one in moved:
             left_out = [BitMap64.deserialize(data) for data in one.result.left_out]
             now = [deleted.of(file, table.storage) for file in one.files]
@@ -91,16 +91,16 @@ class SparkRewriting:
                 continue
             for file, before, after in zip(one.files, left_out, now, strict=True):
                 fresh_of[file.path] = after - before
-            if one.result.trails:
-                on_trails.append(one)
+            if one.result.row_maps:
+                on_row_maps.append(one)
                 continue
             outputs = one.result.files
-            places = Places([file.records for file in one.files], left_out, [file.records for file in outputs])
+            places = PositionMap([file.records for file in one.files], left_out, [file.records for file in outputs])
             rows = found.setdefault(_place(one), {})
             rows.update({outputs[number].path: bitmap for number, bitmap in places.follow(now).items()})
         if undone:
             return Reprojected(undone=tuple(undone))
-        for one, rows_of in zip(on_trails, self._on_trails(rewrite, on_trails, fresh_of), strict=True):
+        for one, rows_of in zip(on_row_maps, self._on_row_maps(rewrite, on_row_maps, fresh_of), strict=True):
             found.setdefault(_place(one), {}).update(rows_of)
         count = sum(map(len, fresh_of.values()))
         attempt = self._clock.new_uuid().hex
@@ -110,39 +110,34 @@ class SparkRewriting:
         files = tuple(_positions(rewrite, found, attempt))
         return Reprojected(files, tuple(one.delete for one in replaced), count)
 
-    def _on_trails(
+    def _on_row_maps(
         self, rewrite: Rewrite, moved: Sequence[Moved], fresh_of: Mapping[str, BitMap64]
     ) -> Iterator[dict[str, BitMap64]]:
         """The rows of each output of each sorted group that the fresh ones of its inputs became."""
         asked = [_asked(one, fresh_of) for one in moved]
         storage = rewrite.table.storage
 
-        def answer(split: Split) -> tuple[int, int, dict[int, bytes]]:
-            group, place = map(int, split.name.split())
-            found = asked[group][place].follow(storage)
-            return group, place, {number: bitmap.serialize() for number, bitmap in found.items()}
+        def answer(piece: Piece[Question]) -> tuple[int, dict[int, bytes]]:
+            found = piece.what.follow(storage)
+            return piece.number, {number: bitmap.serialize() for number, bitmap in found.items()}
 
-        splits = [
-            Split(0, f"{group} {place}", "", one.trail.rows)
-            for group, own in enumerate(asked)
-            for place, one in enumerate(own)
-            if one.deleted
-        ]
-        if sum(split.size for split in splits) <= FOLLOWED_HERE:
-            answers = list(map(answer, splits))
+        questions = pieces((one for own in asked for one in own), lambda one: one.row_map.rows)
+        open_ones = [one for one in questions if one.what.deleted]
+        if sum(one.size for one in open_ones) <= FOLLOWED_HERE:
+            answers = list(map(answer, open_ones))
         else:
-            answers = run_on_executors(self._spark, answer, splits, self._tasks)
-        by_trail = {(group, place): rows for group, place, rows in answers}
-        for group, one in enumerate(moved):
-            yield _of_outputs(one, fresh_of, [by_trail.get((group, place), {}) for place in range(len(asked[group]))])
+            answers = run_on_executors(self._spark, answer, open_ones, self._tasks)
+        by_row_map, numbers = dict(answers), iter(questions)
+        for one, own in zip(moved, asked, strict=True):
+            yield _of_outputs(one, fresh_of, [by_row_map.get(next(numbers).number, {}) for _ in own])
 
 
 # the task
 
 
-def concatenate(rewrite: Rewrite, number: int, attempt: str) -> Concatenated:
+def concatenate(rewrite: Rewrite, number: int, group: Group, attempt: str) -> RewriteResult:
     """Writes one group; `attempt` is never used twice. Raises what reading and writing raise."""
-    table, group = rewrite.table, rewrite.groups[number]
+    table = rewrite.table
     writer = open_writer(rewrite, group, lambda place: f"{rewrite.folder}/data-{attempt}-{number}-{place}.parquet")
     deleted = DeletedRows()
     left_out: list[bytes] = []
@@ -156,7 +151,7 @@ def concatenate(rewrite: Rewrite, number: int, attempt: str) -> Concatenated:
     except BaseException:
         writer.abandon()
         raise
-    return Concatenated(number, tuple(data_message(rewrite, group, file) for file in closed), tuple(left_out))
+    return RewriteResult(number, tuple(data_message(rewrite, group, file) for file in closed), tuple(left_out))
 
 
 def _light(group: Group) -> Group:
@@ -178,29 +173,29 @@ def _place(moved: Moved) -> Partition:
 
 
 def _asked(moved: Moved, fresh_of: Mapping[str, BitMap64]) -> list[Question]:
-    """For each trail of a sorted group, where the fresh rows of its inputs went."""
+    """For each row map of a sorted group, where the fresh rows of its inputs went."""
     fresh = {number: fresh_of[file.path].serialize() for number, file in enumerate(moved.files) if fresh_of[file.path]}
     questions, start = [], 0
-    for trail in moved.result.trails:
-        files = moved.result.files[start : start + trail.files]
-        questions.append(Question(trail, tuple(file.records for file in files), fresh))
-        start += trail.files
+    for row_map in moved.result.row_maps:
+        files = moved.result.files[start : start + row_map.files]
+        questions.append(Question(row_map, tuple(file.records for file in files), fresh))
+        start += row_map.files
     return questions
 
 
 def _of_outputs(
-    moved: Moved, fresh_of: Mapping[str, BitMap64], by_trail: Sequence[Mapping[int, bytes]]
+    moved: Moved, fresh_of: Mapping[str, BitMap64], by_row_map: Sequence[Mapping[int, bytes]]
 ) -> dict[str, BitMap64]:
     found: dict[str, BitMap64] = {}
     start = 0
-    for trail, rows in zip(moved.result.trails, by_trail, strict=True):
+    for row_map, rows in zip(moved.result.row_maps, by_row_map, strict=True):
         for number, bitmap in rows.items():
             found[moved.result.files[start + number].path] = BitMap64.deserialize(bitmap)
-        start += trail.files
+        start += row_map.files
     wanted, followed = (sum(map(len, rows)) for rows in ((fresh_of[file.path] for file in moved.files), found.values()))
     if wanted != followed:
         # To go on would bring the others back (H16).
-        raise unreadable(moved.result.trails[0].path, f"it and its neighbours tell of {followed} rows of {wanted}")
+        raise unreadable(moved.result.row_maps[0].path, f"it and its neighbours tell of {followed} rows of {wanted}")
     return found
 
 
@@ -235,7 +230,7 @@ def _vectors(rewrite: Rewrite, found: Mapping[Partition, Mapping[str, BitMap64]]
         message(
             rewrite,
             places[blob.data_file],
-            kind=Kind.POSITION_DELETE,
+            kind=FileKind.POSITION_DELETE,
             path=path,
             records=len(bitmaps[blob.data_file]),
             size=puffin.size,
@@ -252,5 +247,5 @@ def _positions(rewrite: Rewrite, found: Mapping[Partition, Mapping[str, BitMap64
         if rows:
             path = position_delete_path(rewrite.folder, attempt, number)
             closed = write_positions(path, rows, rewrite.parquet, rewrite.table.storage)
-            messages.append(message(rewrite, place, kind=Kind.POSITION_DELETE, **facts(closed)))
+            messages.append(message(rewrite, place, kind=FileKind.POSITION_DELETE, **facts(closed)))
     return messages

@@ -25,11 +25,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from frazil.model.columns import Decimal, Primitive
 from frazil.model.conversion import ConvertedTable, DeleteKeys, KeyColumn, Marked, Search, SearchedFile
-from frazil.model.files import FileClosed, Kind
-from frazil.model.live import LiveDelete, LiveFile, LiveFiles
-from frazil.model.names import maintenance_folder
+from frazil.model.files import FileClosed, FileKind, LiveDelete, LiveFile, LiveFiles
+from frazil.model.ids import maintenance_folder
+from frazil.model.schema import Decimal, Primitive
 from frazil.model.write import ParquetSettings
 
 ACTION = "convert"
@@ -152,13 +151,13 @@ def plan_conversion(
     for file in live.files:
         for delete in file.deletes:
             reaching.add(_id(delete))
-            if delete.kind is Kind.EQUALITY_DELETE and file.format != _PARQUET:
+            if delete.kind is FileKind.EQUALITY_DELETE and file.format != _PARQUET:
                 hindered[_id(delete)] = f"it reaches {file.path}, which is {file.format}: rewrite that file as Parquet"
     dangling = tuple(delete for delete in live.deletes if _id(delete) not in reaching)
     left: list[Left] = []
     able: list[LiveDelete] = []
     for delete in live.deletes:
-        if delete.kind is Kind.EQUALITY_DELETE and _id(delete) in reaching:
+        if delete.kind is FileKind.EQUALITY_DELETE and _id(delete) in reaching:
             why = hindered.get(_id(delete)) or _why_not(delete, table.columns)
             if why is None:
                 able.append(delete)
@@ -292,7 +291,7 @@ def _constants(file: LiveFile, table: ConvertedTable) -> dict[int, Any]:
 
 
 def _by_position(file: LiveFile) -> tuple[LiveDelete, ...]:
-    return tuple(delete for delete in file.deletes if delete.kind is Kind.POSITION_DELETE)
+    return tuple(delete for delete in file.deletes if delete.kind is FileKind.POSITION_DELETE)
 
 
 def _key_ids(delete: LiveDelete) -> tuple[int, ...]:

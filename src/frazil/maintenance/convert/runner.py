@@ -17,7 +17,8 @@ from uuid import UUID
 
 from frazil.clock import Clock
 from frazil.errors import Transient
-from frazil.maintenance.convert import (
+from frazil.maintenance.commit_rewrite import Turn, commit_rewrite, summary_of
+from frazil.maintenance.convert.planner import (
     ACTION,
     ConvertPlan,
     ConvertSettings,
@@ -27,20 +28,19 @@ from frazil.maintenance.convert import (
     plan_conversion,
     settle,
 )
-from frazil.maintenance.landing import Attempt, Turn, land, summary_of
-from frazil.model.commit import RepairPlan
+from frazil.model.commit import ReplaceFiles
 from frazil.model.conversion import ConvertedTable, Converting, Marked, Search
-from frazil.model.files import FileClosed
+from frazil.model.files import FileClosed, LiveFiles
+from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.live import LiveFiles
-from frazil.model.names import TableName
-from frazil.model.ports import RepairingLake
+from frazil.model.ports import ReplacingCommitter
 from frazil.model.write import ParquetSettings
+from frazil.retry import Attempt
 
 PLANS_MAX = 4
 
 
-class ConvertsLake(RepairingLake, Protocol):
+class ConvertCommitter(ReplacingCommitter, Protocol):
     def converted_table(self, table: TableName, head: TableHead) -> ConvertedTable:
         """What a conversion must know of the table at exactly this head."""
 
@@ -66,13 +66,13 @@ class Convert:
 
     def __init__(
         self,
-        lake: ConvertsLake,
+        committer: ConvertCommitter,
         converting: Converting,
         clock: Clock,
         parquet: ParquetSettings | None = None,
         turn: Turn | None = None,
     ) -> None:
-        self._lake = lake
+        self._committer = committer
         self._converting = converting
         self._clock = clock
         self._parquet = parquet or ParquetSettings()
@@ -82,7 +82,7 @@ class Convert:
         self, table: TableName, head: TableHead, live: LiveFiles, settings: ConvertSettings | None = None
     ) -> ConvertPlan | None:
         """None if there is nothing to do; nothing is read."""
-        return plan_conversion(self._lake.converted_table(table, head), live, settings)
+        return plan_conversion(self._committer.converted_table(table, head), live, settings)
 
     def perform(self, plan: ConvertPlan, settings: ConvertSettings | None = None) -> Converted:
         """Raises Transient if others were faster every time, OutcomeUnknown if a commit was never confirmed,
@@ -100,8 +100,8 @@ class Convert:
             if isinstance(outcome, Converted):
                 return outcome
             reason = outcome.reason
-            head = self._lake.head(table)
-            current = self.plan(table, head, self._lake.live(table, head), settings)
+            head = self._committer.head(table)
+            current = self.plan(table, head, self._committer.live(table, head), settings)
         raise Transient(
             f"{table}: the conversion was overtaken {PLANS_MAX} times, the last time because {reason}",
             hint="Nothing is lost. It is tried again by itself; run one maintenance of a table at a time.",
@@ -116,15 +116,17 @@ class Convert:
         def attempt(head: TableHead) -> Attempt[Converted | PlanAgain]:
             if all(snapshot.snapshot_id != plan.snapshot_id for snapshot in head.ancestry):
                 return Attempt(PlanAgain("the table was rolled back or made anew, or its snapshots expired"))
-            version = self._lake.converted_table(table, head).format_version
-            decided = settle(plan, marked, self._lake.live(table, head), version)
+            version = self._committer.converted_table(table, head).format_version
+            decided = settle(plan, marked, self._committer.live(table, head), version)
             if isinstance(decided, PlanAgain):
                 return Attempt(decided)
             merged = tuple(self._converting.merged(search, one.vector, one.file) for one in decided.merges)
             done = _done(plan, decided)
-            return Attempt(done, self._lake.repair(table, head, _repair(plan, done, decided, merged, run)))
+            return Attempt(done, self._committer.repair(table, head, _repair(plan, done, decided, merged, run)))
 
-        done, snapshot_id = land(table, run, "the conversion", self._lake.head, attempt, self._clock, self._turn)
+        done, snapshot_id = commit_rewrite(
+            table, run, "the conversion", self._committer.head, attempt, self._clock, self._turn
+        )
         return replace(done, snapshot_id=snapshot_id) if isinstance(done, Converted) else done
 
 
@@ -142,7 +144,7 @@ def _done(plan: ConvertPlan, decided: Ready) -> Converted:
 
 def _repair(
     plan: ConvertPlan, done: Converted, decided: Ready, merged: tuple[FileClosed, ...], run: UUID
-) -> RepairPlan:
+) -> ReplaceFiles:
     summary = summary_of(
         ACTION,
         run,
@@ -151,7 +153,7 @@ def _repair(
         converted_rows=done.rows,
     )
     files = (*decided.added, *merged)
-    return RepairPlan(
+    return ReplaceFiles(
         files=files,
         summary=summary,
         removed_deletes=decided.removed,

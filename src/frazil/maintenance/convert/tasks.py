@@ -9,13 +9,14 @@
 
 No process ever holds the keys of more than a batch of rows. Spark is told to sort and merge: it takes what comes out of
 Python for small, and would send all keys to every executor. The tasks that know a data file's rows write them, so that
-the driver sees messages alone. What fits into memory needs none of it: see `converting_small`.
+the driver sees messages alone. What fits into memory needs none of it: see `small`.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -27,22 +28,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from frazil.clock import Clock
+from frazil.data.deletes.deleted_rows import DeletedRows
+from frazil.data.deletes.positions import write_positions
+from frazil.data.deletes.vectors import PuffinFile, read_vector, to_bitmap, write_puffin
+from frazil.data.keys.nullable import at_place, nullable_keys
+from frazil.data.partition_values import json_scalar
+from frazil.data.read.parquet import read_columns
+from frazil.ingest.locate.search import VECTORS_FROM_VERSION, DeletedPositions, deletion
+from frazil.ingest.write.write_job import run_on_executors, running_task
+from frazil.maintenance.convert.small import Newest, TooLarge, is_small
 from frazil.model.conversion import DeleteKeys, Marked, Search, SearchedFile
-from frazil.model.files import Blob, FileClosed, Kind
-from frazil.model.live import LiveFile
-from frazil.model.names import position_delete_path, vectors_path
-from frazil.model.ports import Split
+from frazil.model.files import Blob, FileClosed, FileKind, LiveFile
+from frazil.model.ids import position_delete_path, vectors_path
 from frazil.model.position import Hlc
-from frazil.workers.converting_small import Newest, TooLarge, is_small
-from frazil.workers.crossing import collected, guarded
-from frazil.workers.job import fill_bins, run_on_executors, running_task
-from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.lookup.nullable_keys import at_place, nullable_keys
-from frazil.workers.lookup.plan import VECTORS_FROM_VERSION, Deletion, deletion
-from frazil.workers.lookup.positions import write_positions
-from frazil.workers.lookup.reading import read_columns
-from frazil.workers.lookup.vectors import PuffinFile, read_vector, to_bitmap, write_puffin
-from frazil.workers.partition_values import json_scalar
+from frazil.spark.bins import Piece, beside_files, binned, in_bins, members, pieces, taken_apart
+from frazil.spark.errors import collected, guarded
 
 READ_ROWS = 1 << 16
 """Of a batch: with keys of 32 KB each they still fit the offsets of Arrow's binary columns."""
@@ -50,7 +50,6 @@ FILES_A_TASK = 64
 FLUSH_ROWS = 1 << 22
 """Deleted rows that may wait in memory before they are written."""
 _NO_EPOCH = Hlc(0)
-_BIN_BYTES = 128 << 20
 
 
 class SparkConverting:
@@ -74,22 +73,22 @@ class SparkConverting:
 
     def _without_shuffle(self, search: Search) -> tuple[Marked, ...] | None:
         """None if the keys are too large for it."""
-        sizes = [searched.file.size for searched in search.files]
+        bare = replace(search, files=())
         # Each task reads all keys, so there are no more of them than can run at once.
-        bins = _bins(self._spark, sizes, self._tasks or int(self._spark.sparkContext.defaultParallelism))
+        most = self._tasks or int(self._spark.sparkContext.defaultParallelism)
 
-        def task(split: Split) -> list[Marked] | None:
+        def task(piece: Piece[list[Piece[SearchedFile]]]) -> list[Marked] | None:
             try:
-                newest = Newest.of(batch for delete in search.deletes for batch in _delete_keys(search, delete))
+                newest = Newest.of(batch for delete in bare.deletes for batch in _delete_keys(bare, delete))
             except TooLarge:
                 return None
             # In the order of the search, which is that of the partitions.
-            numbers = sorted(bins[int(split.name)])
-            rows = (batch for number in numbers for batch in _row_keys(search, number))
-            return list(_Writer(search, running_task()[1]).run(newest.deleted(rows)))
+            mine = {one.number: one.what for one in sorted(piece.what, key=lambda one: one.number)}
+            rows = (batch for number, searched in mine.items() for batch in _row_keys(bare, number, searched))
+            return list(_Writer(bare, mine, running_task()[1]).run(newest.deleted(rows)))
 
-        splits = [Split(0, str(number), "", 1) for number in range(len(bins))]
-        answers = run_on_executors(self._spark, task, splits, len(bins))
+        bins = pieces(in_bins(self._spark, _files(search), most), lambda _: 1)
+        answers = run_on_executors(self._spark, task, bins, len(bins))
         if any(answer is None for answer in answers):
             return None
         return _in_order(marked for answer in answers for marked in answer or ())
@@ -97,14 +96,14 @@ class SparkConverting:
     def mark(self, search: Search, found: DataFrame) -> tuple[Marked, ...]:
         """Writes rows that were found, by number of the file in the search and position, as deletes of them. Raises
         like `search`."""
-        tasks = self._bounded(-(-len(search.files) // FILES_A_TASK))
+        tasks, bare = self._bounded(-(-len(search.files) // FILES_A_TASK)), replace(search, files=(), deletes=())
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for marked in _Writer(search, running_task()[1]).run(batches):
+            files: dict[int, SearchedFile] = {}
+            for marked in _Writer(bare, files, running_task()[1]).run(taken_apart(batches, files)):
                 yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(marked)], pa.binary())], ["m"])
 
-        found = found.withColumn("t", F.floor(F.col("f") / FILES_A_TASK).cast("int"))
-        placed = found.repartitionById(tasks, F.col("t")).select("f", "p").sortWithinPartitions("f")
+        placed = beside_files(self._spark, found.select("f", "p"), _files(search), FILES_A_TASK, tasks)
         rows = collected(placed.mapInArrow(guarded(write), "m binary").collect)
         return _in_order(pickle.loads(bytes(row.m)) for row in rows)
 
@@ -112,22 +111,22 @@ class SparkConverting:
         """Number of the file and position of every row that is deleted, some of them twice. Both sides are read at the
         same time: they share the tasks there may be."""
         share = None if self._tasks is None else max(1, self._tasks // 2)
-        deletes = _bins(self._spark, [delete.size for delete in search.deletes], share)
-        files = _bins(self._spark, [searched.file.size for searched in search.files], share)
+        bare = replace(search, files=(), deletes=())
 
         def delete_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for number in _numbers(batches, deletes):
-                yield from _delete_keys(search, search.deletes[number])
+            delete: DeleteKeys
+            for delete in members(batches):
+                yield from _delete_keys(bare, delete)
 
         def row_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for number in _numbers(batches, files):
-                yield from _row_keys(search, number)
+            piece: Piece[SearchedFile]
+            for piece in members(batches):
+                yield from _row_keys(bare, piece.number, piece.what)
 
         spark = self._spark
-        wanted = spark.range(0, len(deletes), 1, len(deletes)).mapInArrow(guarded(delete_keys), "k binary, s long")
-        rows = spark.range(0, len(files), 1, len(files)).mapInArrow(
-            guarded(row_keys), "k binary, n long, f int, p long"
-        )
+        deletes, files = in_bins(spark, search.deletes, share), in_bins(spark, _files(search), share)
+        wanted = binned(spark, deletes).mapInArrow(guarded(delete_keys), "k binary, s long")
+        rows = binned(spark, files).mapInArrow(guarded(row_keys), "k binary, n long, f int, p long")
         newest = wanted.groupBy("k").agg(F.max("s").alias("s")).hint("merge")
         found = rows.join(newest, "k").where(F.col("s") > F.col("n")).select("f", "p")
         # One task then joins several partitions, one after the other.
@@ -159,9 +158,8 @@ def _delete_keys(search: Search, delete: DeleteKeys) -> Iterator[pa.RecordBatch]
         yield pa.RecordBatch.from_arrays([keys, _repeated(delete.sequence_number, len(keys), pa.int64())], ["k", "s"])
 
 
-def _row_keys(search: Search, number: int) -> Iterator[pa.RecordBatch]:
+def _row_keys(search: Search, number: int, searched: SearchedFile) -> Iterator[pa.RecordBatch]:
     """Every row once for each place that may delete it."""
-    searched = search.files[number]
     key_sets = {place: search.key_sets[search.places[place]] for place in searched.places}
     columns = {column.field.id: column for key_set in key_sets.values() for column in key_set}
     fields = [column.field for column in columns.values()]
@@ -196,21 +194,23 @@ def _row_keys(search: Search, number: int) -> Iterator[pa.RecordBatch]:
 
 
 class _Writer:
-    """Of one task: rows come by file, files in the order of their partitions."""
+    """Of one task: rows come by file, files in the order of their partitions. `files` are those of the task, by their
+    numbers."""
 
-    def __init__(self, search: Search, attempt: str) -> None:
+    def __init__(self, search: Search, files: Mapping[int, SearchedFile], attempt: str) -> None:
         self._search = search
+        self._files = files
         self._attempt = attempt
         self._written = 0
         self._deleted = DeletedRows()
-        self._waiting: list[Deletion] = []
+        self._waiting: list[DeletedPositions] = []
         self._waiting_rows = 0
         self._vectors = search.format_version >= VECTORS_FROM_VERSION
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Marked]:
         """Of the columns f and p."""
         for number, bitmap in _by_file(batches):
-            yield from self._take(self._search.files[number], bitmap)
+            yield from self._take(self._files[number], bitmap)
         yield from self._flush()
 
     def _take(self, searched: SearchedFile, matched: BitMap64) -> Iterator[Marked]:
@@ -232,14 +232,14 @@ class _Writer:
         for _, group in groupby(waiting, key=lambda one: (one.file.spec_id, one.file.partition)):
             yield self._write_positions(list(group))
 
-    def _write_vectors(self, deletions: Sequence[Deletion]) -> Iterator[Marked]:
+    def _write_vectors(self, deletions: Sequence[DeletedPositions]) -> Iterator[Marked]:
         path = vectors_path(self._search.folder, f"{self._attempt}-{self._next()}")
         puffin = write_puffin(path, {one.file.path: one.all for one in deletions}, self._search.storage)
         for one, blob in zip(deletions, puffin.blobs, strict=True):
             message = _vector(self._search, one.file, path, puffin, blob, len(one.all))
             yield Marked(message, (one.file.path,), len(one.fresh))
 
-    def _write_positions(self, group: Sequence[Deletion]) -> Marked:
+    def _write_positions(self, group: Sequence[DeletedPositions]) -> Marked:
         search = self._search
         path = position_delete_path(search.folder, self._attempt, self._next())
         closed = write_positions(path, {one.file.path: one.fresh for one in group}, search.parquet, search.storage)
@@ -272,7 +272,7 @@ def _message(search: Search, like: LiveFile, **facts: Any) -> FileClosed:
         batch_id=search.number,
         worker=0,
         schema_id=search.schema_id,
-        kind=Kind.POSITION_DELETE,
+        kind=FileKind.POSITION_DELETE,
         spec_id=like.spec_id,
         partition=like.partition,
         **facts,
@@ -310,18 +310,8 @@ def _in_order(marked: Iterable[Marked]) -> tuple[Marked, ...]:
 # Spark
 
 
-def _bins(spark: SparkSession, sizes: Sequence[int], most: int | None = None) -> list[list[int]]:
-    """Numbers of files, in bins of about the same bytes."""
-    cores = int(spark.sparkContext.defaultParallelism)
-    count = min(len(sizes), most or max(cores * 2, -(-sum(sizes) // _BIN_BYTES)))
-    splits = [Split(0, str(number), "", size) for number, size in enumerate(sizes)]
-    return [[int(split.name) for split in bin_] for bin_ in fill_bins(splits, count)]
-
-
-def _numbers(batches: Iterator[pa.RecordBatch], bins: Sequence[Sequence[int]]) -> Iterator[int]:
-    for batch in batches:
-        for bin_ in batch.column("id").to_pylist():
-            yield from bins[bin_]
+def _files(search: Search) -> list[Piece[SearchedFile]]:
+    return pieces(search.files, lambda searched: searched.file.size)
 
 
 def _repeated(value: int, count: int, type_: pa.DataType) -> pa.Array:

@@ -29,17 +29,15 @@ from enum import StrEnum
 from typing import Protocol
 
 from frazil.clock import Clock
-from frazil.errors import CatalogRefused, CatalogUnavailable
-from frazil.maintenance.landing import Turn, turn_after
-from frazil.model.commit import Accepted, CommitAnswer, Refused
-from frazil.model.deletions import Deletion, Why
-from frazil.model.ledger import LedgerEntry, SnapshotFacts
-from frazil.model.names import TableName
-from frazil.model.snapshots import MAIN, Expiry, TableSnapshots
+from frazil.iceberg.commits.snapshots import MAIN, Expiry, TableSnapshots
+from frazil.iceberg.system.queue_rows import QueuedDeletion, Why
+from frazil.maintenance.commit_rewrite import Turn, turn_after
+from frazil.model.commit import CommitAnswer
+from frazil.model.ids import TableName
+from frazil.model.ledger import LEDGER_PROPERTY, LedgerEntry, SnapshotFacts
+from frazil.retry import Attempt, commit_with_retry
 
 KEEP_TAG = "frazil_keep_"
-ATTEMPTS_MAX = 8
-LEDGER_PROPERTY = ("frazil.", ".ledger")
 
 
 class Period(StrEnum):
@@ -283,7 +281,7 @@ def _source_time(snapshot: SnapshotFacts) -> datetime | None:
         entry = LedgerEntry.from_summary(snapshot.summary)
     except ValueError:
         return None
-    return None if entry is None else entry.resolved.source_time
+    return None if entry is None else entry.source_time
 
 
 def _is_older(snapshot: SnapshotFacts, than: datetime) -> bool:
@@ -304,7 +302,7 @@ def _reason(table: TableSnapshots, expiry: Expiry, settings: ExpireSettings) -> 
     return ", ".join(parts)
 
 
-class ExpiringLake(Protocol):
+class ExpiringCommitter(Protocol):
     def snapshots(self, table: TableName) -> TableSnapshots:
         """Raises CatalogUnavailable, CatalogRefused, or TableChanged if the table is gone."""
 
@@ -316,7 +314,7 @@ class ExpiringLake(Protocol):
 
 
 class Enqueues(Protocol):
-    def enqueue(self, deletions: Sequence[Deletion]) -> None:
+    def enqueue(self, deletions: Sequence[QueuedDeletion]) -> None:
         """Raises CatalogUnavailable, CatalogRefused or StorageUnavailable; then none of them is in the queue."""
 
 
@@ -327,65 +325,52 @@ class Expire:
 
     def __init__(
         self,
-        lake: ExpiringLake,
+        committer: ExpiringCommitter,
         queue: Enqueues,
         settings: ExpireSettings,
         clock: Clock,
         turn: Turn | None = None,
     ) -> None:
-        self._lake = lake
+        self._committer = committer
         self._turn = turn
         self._queue = queue
         self._settings = settings
         self._clock = clock
 
     def plan(self, table: TableName) -> ExpirePlan | None:
-        """What `perform` would do now. Raises like `ExpiringLake.snapshots`."""
-        return plan_expiry(self._lake.snapshots(table), self._settings, self._clock.now())
+        """What `perform` would do now. Raises like `ExpiringCommitter.snapshots`."""
+        return plan_expiry(self._committer.snapshots(table), self._settings, self._clock.now())
 
     def perform(self, table: TableName) -> Expired:
         """Raises CatalogUnavailable if others kept getting in the way, CatalogRefused if the catalog says no."""
         queued: set[str] = set()
-        sent: ExpirePlan | None = None
-        last = ""
-        for number in range(ATTEMPTS_MAX):
-            with turn_after(number, self._turn):
-                seen = self._lake.snapshots(table)
+        sent: list[ExpirePlan] = []
+
+        def once(lost: int) -> Attempt[Expired]:
+            with turn_after(lost, self._turn):
+                seen = self._committer.snapshots(table)
                 plan = plan_expiry(seen, self._settings, self._clock.now())
-                if sent is not None and not (sent.expiry.removed & seen.snapshots.keys()) and plan is None:
-                    # The answer was lost, and the commit was not.
-                    return Expired(**sent.counts, files_queued=len(queued))
                 if plan is None:
-                    return Expired(files_queued=len(queued))
-                if sent is not None and sent.expiry.removed and sent.expiry.removed <= plan.expiry.removed:
-                    plan = replace(plan, expiry=replace(plan.expiry, removed=sent.expiry.removed))
+                    # Without an answer the commit may have landed all the same.
+                    landed = bool(sent) and not (sent[-1].expiry.removed & seen.snapshots.keys())
+                    return Attempt(Expired(**(sent[-1].counts if landed else {}), files_queued=len(queued)))
+                if sent and sent[-1].expiry.removed and sent[-1].expiry.removed <= plan.expiry.removed:
+                    plan = replace(plan, expiry=replace(plan.expiry, removed=sent[-1].expiry.removed))
                 else:
-                    queued |= self._enqueue(table, seen, plan, queued)
-                answer = self._lake.expire(table, seen, plan.expiry)
-            match answer:
-                case Accepted():
-                    return Expired(**plan.counts, files_queued=len(queued))
-                case Refused(reason, hint):
-                    raise CatalogRefused(
-                        f"snapshots of {table} cannot be expired: {reason}",
-                        hint=hint or "let the catalog's credential commit to this table",
-                        table=table.text,
-                    )
-                case answer:
-                    sent, last = plan, answer.reason
-        raise CatalogUnavailable(
-            f"snapshots of {table} were not expired after {ATTEMPTS_MAX} attempts: {last}",
-            hint="another writer commits to the table all the time: it is tried again with the next round",
-            table=table.text,
-        )
+                    queued.update(self._enqueue(table, seen, plan, queued))
+                sent.append(plan)
+                answer = self._committer.expire(table, seen, plan.expiry)
+            return Attempt(Expired(**plan.counts, files_queued=len(queued)), answer)
+
+        return commit_with_retry(f"snapshots of {table} were not expired", once, self._clock, table=table.text)[0]
 
     def _enqueue(self, table: TableName, seen: TableSnapshots, plan: ExpirePlan, known: Collection[str]) -> set[str]:
         """The files that the plan frees; those that are not known yet are queued."""
-        freed = set(self._lake.freed(table, seen, plan.expiry.removed))
+        freed = set(self._committer.freed(table, seen, plan.expiry.removed))
         now = self._clock.now()
         self._queue.enqueue(
             [
-                Deletion(path=path, table=table, table_uuid=seen.uuid, orphaned_at=now, why=Why.EXPIRED)
+                QueuedDeletion(path=path, table=table, table_uuid=seen.uuid, orphaned_at=now, why=Why.EXPIRED)
                 for path in sorted(freed.difference(known))
             ]
         )

@@ -34,14 +34,14 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from frazil.clock import Clock, SystemClock
 from frazil.errors import ConfigError, FrazilError
-from frazil.observability.health import Actions, Health
-from frazil.observability.history import History
 from frazil.observability.logs import Log
 from frazil.observability.metrics import Metrics
-from frazil.observability.status import shown, status_of
+from frazil.serve.http.health import Actions, Health
+from frazil.serve.http.status import shown, status_of
+from frazil.serve.http.timeseries import Timeseries
 
 if TYPE_CHECKING:
-    from frazil.daemon.results import Progress
+    from frazil.model.results import RunProgress
 
 DEFAULT_PORT = 9464
 CONNECTIONS_MAX = 32
@@ -86,9 +86,9 @@ class DaemonServer:
         token: str | None,
         *,
         metrics: Metrics,
-        progress: Callable[[], Progress],
+        progress: Callable[[], RunProgress],
         health: Callable[[], Health],
-        history: History,
+        history: Timeseries,
         actions: Actions | None = None,
         redact: Callable[[str], str] = str,
         clock: Clock | None = None,
@@ -147,9 +147,9 @@ class _Routes:
         self,
         token: str | None,
         metrics: Metrics,
-        progress: Callable[[], Progress],
+        progress: Callable[[], RunProgress],
         health: Callable[[], Health],
-        history: History,
+        history: Timeseries,
         actions: Actions | None,
         redact: Callable[[str], str],
     ) -> None:
@@ -160,7 +160,7 @@ class _Routes:
         self._history = history
         self._actions = actions
         self._redact = redact
-        folder = files("frazil.observability") / "page"
+        folder = files("frazil.serve.http") / "page"
         self._page = {path: _Answer((folder / name).read_bytes(), kind) for path, (name, kind) in _PAGE.items()}
 
     def get(self, path: str, query: Mapping[str, str]) -> _Answer:

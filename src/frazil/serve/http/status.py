@@ -1,6 +1,6 @@
 """A pipeline's state as /status tells it: plain values for JSON.
 
-Progress + Health + History --> {"pipeline", ..., "tables": [{"table", "state", "lag_seconds", ...}]}
+RunProgress + Health + Timeseries --> {"pipeline", ..., "tables": [{"table", "state", "lag_seconds", ...}]}
 
 Names are those of `frazil status --json` where both tell the same thing. Texts that somebody else wrote (messages of
 drivers, hints with addresses) pass `redact` and are cut to a bound.
@@ -13,23 +13,27 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from frazil.observability.health import Health
-from frazil.observability.history import History
+from frazil.model.position import NotAPosition, parse_position
+from frazil.serve.http.health import Health
+from frazil.serve.http.timeseries import Timeseries
 
 if TYPE_CHECKING:
-    from frazil.daemon.results import Progress, TableProgress
+    from frazil.model.results import RunProgress, TableProgress
 
 TEXT_MAX = 4_000
 
 
 def status_of(
-    progress: Progress, health: Health, history: History, *, actions: bool, redact: Callable[[str], str]
+    progress: RunProgress, health: Health, history: Timeseries, *, actions: bool, redact: Callable[[str], str]
 ) -> dict[str, Any]:
     """`actions` says whether the daemon takes requests that change something."""
     return {
         "pipeline": progress.pipeline,
         "started_at": None if progress.started_at is None else moment_text(progress.started_at),
         "resolved": progress.resolved,
+        "source_time": time_of(progress.resolved),
+        "index_bytes": progress.index_bytes,
+        "index_hit_rate": progress.index_hit_rate,
         "alive": health.alive,
         "ready": health.ready,
         "reason": shown(health.reason, redact),
@@ -38,7 +42,7 @@ def status_of(
     }
 
 
-def _table(table: TableProgress, history: History, redact: Callable[[str], str]) -> dict[str, Any]:
+def _table(table: TableProgress, history: Timeseries, redact: Callable[[str], str]) -> dict[str, Any]:
     facts = dataclasses.asdict(table)
     load = facts.pop("load")
     if table.load is not None:
@@ -46,6 +50,7 @@ def _table(table: TableProgress, history: History, redact: Callable[[str], str])
     return {
         "table": facts.pop("name"),
         **facts,
+        "source_time": time_of(table.resolved),
         "maintained_at": None if table.maintained_at is None else moment_text(table.maintained_at),
         "maintenance_waits": shown(table.maintenance_waits, redact),
         "error": shown(table.error, redact),
@@ -59,6 +64,15 @@ def shown(text: str, redact: Callable[[str], str]) -> str:
     """A text that may be shown to anybody."""
     safe = redact(text)
     return safe if len(safe) <= TEXT_MAX else safe[: TEXT_MAX - 1] + "…"
+
+
+def time_of(resolved: str | None) -> str | None:
+    """When a position was, by the source's clock; None if it tells no time."""
+    try:
+        moment = None if resolved is None else parse_position(resolved).source_time
+    except NotAPosition:
+        moment = None
+    return None if moment is None else moment_text(moment)
 
 
 def moment_text(moment: datetime) -> str:

@@ -1,6 +1,6 @@
 """How tables fared over time: a bounded series for each, for plots and estimates.
 
-    Progress, every few seconds --record--> recent: the newest RECENT_KEPT points
+    RunProgress, every few seconds --record--> recent: the newest RECENT_KEPT points
                                               | pushed out
                                             older: one point each `spacing` seconds;
                                                    full --> every second one is dropped, spacing doubles
@@ -19,7 +19,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from frazil.daemon.results import Progress, TableProgress
+    from frazil.model.results import RunProgress, TableProgress
 
 EVERY_SECONDS = 5.0
 RECENT_KEPT = 360
@@ -56,7 +56,7 @@ class Series:
     delete_files: tuple[int | None, ...]
 
 
-class History:
+class Timeseries:
     """The points of all tables of a pipeline. May be used from any thread."""
 
     def __init__(
@@ -75,7 +75,7 @@ class History:
         """Seconds between two points."""
         return self._every
 
-    def record(self, at: datetime, progress: Progress) -> None:
+    def record(self, at: datetime, progress: RunProgress) -> None:
         """Takes a point of each table, unless the last one is younger than `every`. A table that is gone is forgotten;
         a progress without tables tells nothing."""
         moment = at.timestamp()

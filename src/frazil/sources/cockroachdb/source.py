@@ -15,23 +15,36 @@ is the newest file name's. What was read is remembered in the notes, so that a f
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from frazil.errors import BadInput, ConfigError, SourceLost, SourceUnavailable
 from frazil.model.change import SplitReport
-from frazil.model.columns import TableShape
-from frazil.model.epoch import Frontier, Window
-from frazil.model.parts import families
+from frazil.model.frontier import Frontier, LoadProgress, Window
 from frazil.model.ports import SourceTable, Split
 from frazil.model.position import Hlc, Position, is_before
-from frazil.model.progress import LoadProgress
-from frazil.model.remembered import KnownTable
-from frazil.sources.cockroachdb.decode import DecodedTable, FeedDecoder
-from frazil.sources.cockroachdb.envelope import EnvelopeOptions
-from frazil.sources.cockroachdb.families import (
+from frazil.model.schema import KnownTable, SourceSchema, families
+from frazil.sources.cockroachdb.beginning import Beginnings, is_late
+from frazil.sources.cockroachdb.decode.decoder import DecodedTable, FeedDecoder
+from frazil.sources.cockroachdb.decode.envelope import EnvelopeOptions
+from frazil.sources.cockroachdb.decode.types import DEFAULT_RULES, TypeRules
+from frazil.sources.cockroachdb.feed.file_names import (
+    Format,
+    data_file,
+    hlc_of,
+    resolved_paths,
+    stem_of,
+    topic_in,
+    weight_of,
+)
+from frazil.sources.cockroachdb.feed.listing import FeedListing, Names, lister_of
+from frazil.sources.cockroachdb.feed.location import ANEW, FeedLocation
+from frazil.sources.cockroachdb.latecomers import Latecomers
+from frazil.sources.cockroachdb.reader import FeedReader, TableReading
+from frazil.sources.cockroachdb.resume_state import Notes, check_unchanged, digest, inventory, notes_at, sessions_of
+from frazil.sources.cockroachdb.schema.families import (
     FamilyRows,
     combined,
     enriched,
@@ -42,12 +55,9 @@ from frazil.sources.cockroachdb.families import (
     named_families,
     with_families,
 )
-from frazil.sources.cockroachdb.listing import FeedListing, lister_of
-from frazil.sources.cockroachdb.names import FeedFile, Format, parse_name, resolved_paths
-from frazil.sources.cockroachdb.profile import Profile, merged, profile_split
-from frazil.sources.cockroachdb.reader import Assign, FeedReader, TableReading
-from frazil.sources.cockroachdb.resolving import heard_by_rows, resolve_shape, without_dropped
-from frazil.sources.cockroachdb.shapes import (
+from frazil.sources.cockroachdb.schema.profile import Profile, merged, profile_split
+from frazil.sources.cockroachdb.schema.resolve import heard_by_rows, resolve_shape, without_dropped
+from frazil.sources.cockroachdb.schema.schema import (
     TABLE,
     Knowledge,
     Pinned,
@@ -59,8 +69,8 @@ from frazil.sources.cockroachdb.shapes import (
     retired_columns,
     ruled,
 )
-from frazil.sources.cockroachdb.storage import FeedLocation
-from frazil.sources.cockroachdb.types import DEFAULT_RULES, TypeRules
+from frazil.sources.cockroachdb.schema.trial import try_rows
+from frazil.sources.net import of_table
 
 Describe = Callable[[str], Knowledge | None]
 TableOf = Callable[[str], str]
@@ -72,7 +82,8 @@ _PREVIEW_FILES = 4
 class TableSettings:
     """What the configuration says of one source table. `wants_before` if a target keeps rows as they were,
     `key_optional` if its targets need no key; `follow_drops` if a column that is dropped at the source is dropped in
-    its targets, `new_columns` if one whose type changes beyond widening goes on in a new column."""
+    its targets, `new_columns` if one whose type changes beyond widening goes on in a new column; `takes_part` if
+    it may begin with what is left of a feed, `merges_scans` if with another feed's scan it goes on."""
 
     pinned: Pinned = field(default_factory=Pinned)
     options: EnvelopeOptions = field(default_factory=EnvelopeOptions)
@@ -81,6 +92,8 @@ class TableSettings:
     key_optional: bool = False
     follow_drops: bool = False
     new_columns: bool = False
+    takes_part: bool = False
+    merges_scans: bool = False
     rules: TypeRules = DEFAULT_RULES
 
 
@@ -88,7 +101,7 @@ class CloudFeed:
     """`describe` asks the source over SQL; `profile` looks at splits, by default here and now, and may be handed
     in to do it in tasks. Tables with all columns pinned are asked about only with `describe_pinned`.
     `cluster_id` is the incarnation where somebody knows it; else it is the feed's place. `table_of` says which source
-    table a topic belongs to; by default each is one of its own."""
+    table a topic belongs to; by default each is one of its own. `latecomers` notice another feed in the prefix."""
 
     def __init__(
         self,
@@ -101,9 +114,10 @@ class CloudFeed:
         describe_pinned: bool = True,
         profile: ProfileOf | None = None,
         table_of: TableOf | None = None,
+        latecomers: Latecomers | None = None,
     ) -> None:
         self.location = location
-        self.listing = FeedListing(lister_of(location))
+        self.listing = FeedListing(lister_of(location), latecomers)
         self._tables = tables or {}
         self._complete = complete
         self._cluster_id = cluster_id
@@ -116,7 +130,12 @@ class CloudFeed:
         self._versions: dict[str, int] = {}
         self._enriched: set[str] = set()
         self._reached: Position | None = None
-        self._present: dict[str, list[FeedFile]] = {}
+        self._present: dict[str, dict[str, Names]] = {}
+        self._frontiers: dict[str, Frontier | None] = {}
+        self._beginnings = Beginnings(self.listing.table_scan, self._is_resolved)
+        self._index: dict[str, int] = {}
+        self._unchecked: set[str] = set()
+        self._sessions: dict[str, tuple[str, ...]] = {}
         self._is_open = False
         self._handed_out_to = self._read_to = ""
 
@@ -127,7 +146,7 @@ class CloudFeed:
     def tables(self) -> Sequence[SourceTable]:
         """The tables of the topics met so far. Before `open` this lists the whole feed once."""
         if not self._is_open and not self.listing.topics:
-            self.listing.survey()
+            self.listing.look()
         return [SourceTable(table) for table in sorted(self._topics())]
 
     def open(self, frontiers: Mapping[str, Frontier | None]) -> None:
@@ -138,67 +157,102 @@ class CloudFeed:
         started = all(frontier is not None for frontier in frontiers.values()) and bool(frontiers)
         positions = sorted({frontier.position for frontier in known.values()}, key=lambda p: p.order)
         self._reached = positions[0] if started else None
+        self._frontiers = dict(frontiers)
+        self._beginnings = Beginnings(self.listing.table_scan, self._is_resolved, known.values())
         if self._complete:
             self._reread(known)
             return
         paths = [self._resolved_path(position) for position in positions]
         for table, frontier in known.items():
-            self._carried(table, frontier)
+            self._carried(table, frontier)  # raises if one is gone
         self.listing.begin(min(paths) if started else "")
 
     def poll(self) -> tuple[Position, ...]:
-        """Raises SourceUnavailable, or BadInput for a resolved file without timestamp in its name."""
+        """Raises SourceUnavailable, SourceLost, or BadInput for a resolved file without timestamp in its name."""
         # Whoever asks for more has written what was handed out.
         self._read_to = self._handed_out_to
         resolved: Sequence[Position]
         if self._complete:
-            files = self.listing.survey()
-            self._present = {}
-            for file in files:
-                self._present.setdefault(self._table_of(file.topic), []).append(file)
-            resolved = [max(file.stamp for file in files)] if files else []
+            self._present = self._surveyed()
+            newest = max((names.paths[-1] for own in self._present.values() for names in own.values()), default=None)
+            resolved = [] if newest is None else [data_file(newest).stamp]
         else:
             resolved = self.listing.advance()
         return tuple(position for position in resolved if is_before(self._reached, position))
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Each look lists all there is."""
+        return True
 
     def splits(
         self, window: Window, frontiers: Mapping[str, Frontier | None], index: Mapping[str, int]
     ) -> Sequence[Split]:
         """One split for each file that may hold changes of these tables within the window."""
         self._reached = window.upper
+        self._frontiers.update(frontiers)
+        self._index.update(index)
+        self._unchecked = set(index)
         if self._complete:
             facts = json.dumps({"complete_at": window.upper.text})
             return [
-                Split(number, file.path, facts, file.weight)
+                Split(number, path, facts, weight_of(path, size))
                 for table, number in index.items()
-                for file in self._present.get(table, ())
+                for names in self._present.get(table, {}).values()
+                for path, size in names
             ]
         upper, topics = self._resolved_path(window.upper), self._topics()
         self._handed_out_to = upper
         found: list[Split] = []
         for table, number in index.items():
             frontier = frontiers.get(table)
-            after = self._resolved_path(frontier.position) if frontier else ""
-            files = [file for topic in topics.get(table, ()) for file in self.listing.between(topic, after, upper)]
-            listed = {file.path for file in files}
-            carried = [file for file in self._carried(table, frontier) if file.path not in listed]
-            found += [self._split(number, file, is_carried=False) for file in files]
-            found += [self._split(number, file, is_carried=True) for file in carried]
+            own, after = topics.get(table, ()), self._resolved_path(frontier.position) if frontier else ""
+            with of_table(table):
+                waits = frontier is None and is_late(self._between(own, stem_of(upper), upper), upper, self.location)
+            files = self._between(own, after, stem_of(upper) if waits else upper)
+            carried = {**self._late(own, after, frontier), **self._carried(table, frontier)}
+            found += [self._split(number, path, size, is_carried=False) for path, size in files.items()]
+            found += [self._split(number, path, size, is_carried=True) for path, size in carried.items()]
         return found
 
-    def _split(self, number: int, file: FeedFile, is_carried: bool) -> Split:
+    def _between(self, topics: Sequence[str], after: str, before: str) -> dict[str, int]:
+        return {path: size for topic in topics for path, size in self.listing.between(topic, after, before)}
+
+    def _late(self, topics: Sequence[str], after: str, frontier: Frontier | None) -> dict[str, int]:
+        """What lies under the frontier's stem, if it is not what was read when the frontier was published."""
+        if frontier is None:
+            return {}
+        under = self._between(topics, stem_of(after), after)
+        return {} if digest(under) == Notes.parse(frontier.notes).seen else under
+
+    def _split(self, number: int, path: str, size: int, is_carried: bool) -> Split:
         """A file that was read before is read for what lies beyond; what it drops was counted then."""
-        again = is_carried or file.path < self._read_to
-        return Split(number, file.path, json.dumps({"again": True}) if again else "{}", file.weight)
+        again = is_carried or path < self._read_to
+        return Split(number, path, json.dumps({"again": True}) if again else "{}", weight_of(path, size))
 
     def notes(self, table: str, upper: Position, reports: Sequence[SplitReport]) -> str:
-        """The table's files that sort before `upper.RESOLVED` and hold rows beyond it, as a JSON list."""
-        own = [report for report in reports if self._table(report.split) == table]
+        """What is to be remembered of the table's files, see `notes`; of a complete feed, all that were read. The
+        reports are those of the window that was asked for last."""
+        own = [report for report in reports if report.table == self._index[table]]
         if self._complete:
-            return json.dumps(_inventory([report.split for report in own]))
-        border = self._resolved_path(upper)
-        carried = sorted({r.split for r in own if r.split < border and r.newest and is_before(upper, r.newest)})
-        return json.dumps(carried) if carried else ""
+            return json.dumps(inventory([report.split for report in own]))
+        if table in self._unchecked:
+            self._check(table, own)
+            self._unchecked.discard(table)
+            self._sessions[table] = sessions_of(own, self._noted(table))
+        return notes_at(upper, self._resolved_path(upper), own, self._beginnings.since, self._sessions[table]).text
+
+    def _noted(self, table: str) -> Notes:
+        frontier = self._frontiers.get(table)
+        return Notes() if frontier is None else Notes.parse(frontier.notes)
+
+    def _check(self, table: str, reports: Sequence[SplitReport]) -> None:
+        """Raises SourceLost if what was read does not follow from a beginning, or begins anew."""
+        settings, frontier = self._settings(table), self._frontiers.get(table)
+        reached = None if frontier is None else self._resolved_path(frontier.position)
+        self._beginnings.check_scans(table, reports, reached, self._noted(table), settings.merges_scans)
+        if frontier is None and reports:
+            self._beginnings.check_first(table, reports, settings.takes_part)
 
     def shapes(
         self,
@@ -207,7 +261,7 @@ class CloudFeed:
         *,
         look: bool = False,
         ask: bool = False,
-    ) -> Mapping[str, TableShape]:
+    ) -> Mapping[str, SourceSchema]:
         """The tables of these splits. A table of which nothing but deletes was seen so far is left out. `look` reads
         the rows anyway: to learn of columns that nobody announced. `ask` asks those again who describe the table.
 
@@ -216,28 +270,28 @@ class CloudFeed:
         by_table: dict[str, list[Split]] = {}
         for split in splits:
             by_table.setdefault(self._table(split.name), []).append(split)
-        found: dict[str, TableShape] = {}
+        found: dict[str, SourceSchema] = {}
         for table, own in by_table.items():
             shape = self._shape(table, own, (targets or {}).get(table), look or (ask and table in self._enriched), ask)
             if shape is not None:
                 found[table] = shape
             # With rows of two versions in one window, the older one may hide what the newer one tells.
-            self._versions[table] = min(_file(split.name).schema_version for split in own)
+            self._versions[table] = min(data_file(split.name).schema_version for split in own)
             self._families.setdefault(table, set()).update(named_families(table, own))
         return found
 
-    def renewed(self, table: str, splits: Sequence[Split]) -> bool:
+    def schema_changed(self, table: str, splits: Sequence[Split]) -> bool:
         """Whether the source changed the table's schema since its shape was last asked for, and somebody can tell; or
         whether there are files of a column family that nobody has looked at."""
         if named_families(table, splits) - self._families.get(table, set()):
             return True
-        versions = [_file(split.name).schema_version for split in splits]
+        versions = [data_file(split.name).schema_version for split in splits]
         tells = self._describe is not None or table in self._enriched or self._settings(table).follow_drops
         return tells and max(versions, default=0) > self._versions.get(table, 0)
 
     def _shape(
         self, table: str, own: Sequence[Split], target: KnownTable | None, look: bool, ask: bool
-    ) -> TableShape | None:
+    ) -> SourceSchema | None:
         settings, is_family = self._settings(table), "+" in table
         optional = settings.key_optional
         pinned = ruled(configured(settings.pinned), settings.rules)
@@ -247,17 +301,17 @@ class CloudFeed:
         shape, seen = resolve_shape([*told, by_target]), None
         rows: list[FamilyRows] = []
         if shape is None or look or is_family or not named_families(table, own) <= set(families(shape)):
-            rows = family_rows(table, own, self._profile)
+            rows = family_rows(table, own, partial(self._seen, table))
             seen = combined(rows)
             if seen.schema is not None:
                 self._enriched.add(table)
             told = [for_family(place, seen) for place in told] if is_family else told
             places = [*told, ruled(enriched(rows), settings.rules), by_target]
             key_is_known = any(place.key for place in places)
-            guess = ruled(self._guess(table, _without_key(seen) if key_is_known else seen), settings.rules)
+            guess = ruled(self._guess(table, seen.without_key() if key_is_known else seen), settings.rules)
             shape = resolve_shape([*places, guess], key_optional=optional)
             if shape is None:
-                is_csv = any(_file(split.name).format is Format.CSV for split in own)
+                is_csv = any(data_file(split.name).format is Format.CSV for split in own)
                 check_enough(table, [*places, guess], seen, is_csv=is_csv)
         if shape is None:
             return None
@@ -265,8 +319,8 @@ class CloudFeed:
             of_table = (*by_target.columns, *retired_columns(target))
             shape = heard_by_rows(shape, seen, of_table, new_columns=settings.new_columns)
         if settings.follow_drops and any(known.origin == TABLE for known in shape.columns):
-            shape = without_dropped(shape, self._profile(own) if seen is None else seen)
-        return with_families(table, shape, families_of(table, own), rows, self._taken_out(table))
+            shape = without_dropped(shape, self._seen(table, own) if seen is None else seen)
+        return with_families(table, shape, families_of(table, own), rows, lambda: self._taken_out(table))
 
     def _taken_out(self, table: str) -> list[str]:
         topics = [topic for topic in self.listing.topics if is_of(topic, table)]
@@ -280,7 +334,9 @@ class CloudFeed:
         return found
 
     def _table(self, path: str) -> str:
-        return self._table_of(_topic(path))
+        topic = topic_in(path)
+        assert topic is not None, path
+        return self._table_of(topic)
 
     def _guess(self, table: str, seen: Profile) -> Knowledge:
         """Where no key is needed, one that cannot be told is none."""
@@ -289,16 +345,22 @@ class CloudFeed:
         except BadInput:
             if not self._settings(table).key_optional:
                 raise
-            return inferred(_without_key(seen), table)
+            return inferred(seen.without_key(), table)
 
-    def preview(self, table: str, target: KnownTable | None) -> TableShape | None:
+    def try_rows(self, table: str, shape: SourceSchema) -> None:
+        """Of a few of its newest files, the first rows. Raises BadInput for one that does not fit."""
+        index, shapes = {table: 0}, {table: shape}
+        try_rows(self.reader(index, shapes), self.decoder(index, shapes), self._newest(table))
+
+    def _newest(self, table: str) -> list[Split]:
+        by_topic = self._surveyed().get(table, {})
+        newest = [file for names in by_topic.values() for file in list(names)[-_PREVIEW_FILES:]]
+        facts = json.dumps({"complete_at": Hlc(1).text}) if self._complete else "{}"
+        return [Split(0, path, facts, weight_of(path, size)) for path, size in newest]
+
+    def preview(self, table: str, target: KnownTable | None) -> SourceSchema | None:
         """What the table looks like judging by a few of its newest files, resolved or not."""
-        by_topic: dict[str, list[FeedFile]] = {}
-        for file in self.listing.survey():
-            if self._table_of(file.topic) == table:
-                by_topic.setdefault(file.topic, []).append(file)
-        newest = [file for own in by_topic.values() for file in own[-_PREVIEW_FILES:]]
-        splits = [Split(0, file.path, "{}", file.weight) for file in newest]
+        splits = self._newest(table)
         if splits:
             return self.shapes(splits, {} if target is None else {table: target}, look=True).get(table)
         places = [configured(self._settings(table).pinned), self._asked(table)]
@@ -320,7 +382,7 @@ class CloudFeed:
         )
 
     @property
-    def rescans(self) -> bool:
+    def can_reload(self) -> bool:
         """Files that are gone do not come again."""
         return False
 
@@ -339,26 +401,30 @@ class CloudFeed:
 
     def acknowledge(self, published: Position) -> None:
         """Drops what is known of files behind `published`; nothing in the feed is touched."""
-        path = self.listing.path_of(_hlc(published))
+        path = self.listing.path_of(hlc_of(published))
         if path is not None:
             self.listing.forget(path)
 
-    def reader(self, index: Mapping[str, int], shapes: Mapping[str, TableShape], assign: Assign) -> FeedReader:
+    def reader(self, index: Mapping[str, int], shapes: Mapping[str, SourceSchema]) -> FeedReader:
         """What tasks read splits with. Raises ConfigError for a key that cannot identify rows."""
         readings = {number: self._reading(table, shapes[table]) for table, number in index.items() if table in shapes}
-        return FeedReader(self.location, readings, assign)
+        return FeedReader(self.location, readings)
 
-    def decoder(self, index: Mapping[str, int], shapes: Mapping[str, TableShape]) -> FeedDecoder:
+    def decoder(self, index: Mapping[str, int], shapes: Mapping[str, SourceSchema]) -> FeedDecoder:
         return FeedDecoder({n: DecodedTable(table, shapes[table]) for table, n in index.items() if table in shapes})
 
     def profile(self, splits: Sequence[Split]) -> Profile:
         """Looks at splits of one table in this process."""
         return merged(profile_split(self.location, s.name, self._settings(self._table(s.name)).options) for s in splits)
 
+    def _seen(self, table: str, splits: Sequence[Split]) -> Profile:
+        with of_table(table):
+            return self._profile(splits)
+
     def _settings(self, table: str) -> TableSettings:
         return self._tables.get(table) or TableSettings()
 
-    def _reading(self, table: str, shape: TableShape) -> TableReading:
+    def _reading(self, table: str, shape: SourceSchema) -> TableReading:
         settings = self._settings(table)
         return TableReading(
             table=table,
@@ -381,77 +447,54 @@ class CloudFeed:
                     raise
         return ruled(self._described.get(table) or Knowledge(), self._settings(table).rules)
 
+    def _find_resolved(self, position: Hlc) -> str | None:
+        there = (path for path in resolved_paths(position) if self.location.size(path) is not None)
+        return self.listing.path_of(position) or next(there, None)
+
+    def _is_resolved(self, position: Hlc) -> bool:
+        return self._find_resolved(position) is not None
+
     def _resolved_path(self, position: Position) -> str:
-        known = self.listing.path_of(_hlc(position))
-        if known is not None:
-            return known
-        for path in resolved_paths(_hlc(position)):
-            if self.location.size(path) is not None:
-                return path
+        if path := self._find_resolved(hlc_of(position)):
+            return path
         self.listing.reach()
         raise SourceLost(
             f"overcompacted: {self.location.normalised} no longer holds the resolved file of {position}, "
             "where a table was published up to",
             hint="Files behind the frontier were deleted too early, or the prefix holds another feed now. "
-            "Restore them, or resync the tables.",
+            f"Restore them. If they cannot be: {ANEW}",
             position=position.text,
         )
 
-    def _carried(self, table: str, frontier: Frontier | None) -> list[FeedFile]:
-        found = []
-        for path in json.loads(frontier.notes) if frontier and frontier.notes else []:
-            size = self.location.size(path)
-            file = parse_name(path, size or 0)
-            if size is None or not isinstance(file, FeedFile):
+    def _carried(self, table: str, frontier: Frontier | None) -> dict[str, int]:
+        found = {}
+        for path in Notes.parse(frontier.notes).carried if frontier else ():
+            with of_table(table):
+                size = self.location.size(path)
+            if size is None:
                 raise SourceLost(
                     f"{table}: the file {path} is gone, and it still holds rows beyond the published position "
                     f"{frontier.position if frontier else ''}",
-                    hint="Restore the file, or resync the table. Delete only files behind the frontier that are not "
-                    "listed in its notes.",
+                    hint="Restore the file. Delete only files behind the frontier that are not listed in its notes. If "
+                    f"it cannot be restored: {ANEW}",
                     table=table,
                     file=path,
                 )
-            found.append(file)
+            found[path] = size
+        return found
+
+    def _surveyed(self) -> dict[str, dict[str, Names]]:
+        """By table and topic, all files that are there."""
+        found: dict[str, dict[str, Names]] = {}
+        for topic, names in self.listing.survey().items():
+            found.setdefault(self._table_of(topic), {})[topic] = names
         return found
 
     def _reread(self, known: Mapping[str, Frontier]) -> None:
         """A complete feed must not have changed since it was read."""
         self.listing.begin("")
-        present = self.listing.survey()
+        present = self._surveyed()
         for table, frontier in known.items():
-            now = _inventory([file.path for file in present if self._table_of(file.topic) == table])
-            if frontier.notes and json.loads(frontier.notes) != now:
-                raise SourceLost(
-                    f"{table}: the feed was read as complete, but its files have changed since "
-                    f"({frontier.notes} then, {json.dumps(now)} now)",
-                    hint="Resync the table once the changefeed's job has succeeded.",
-                    table=table,
-                )
-
-
-def _inventory(paths: Sequence[str]) -> dict[str, object]:
-    digest = hashlib.sha256("\n".join(sorted(paths)).encode()).hexdigest()
-    return {"files": len(paths), "digest": digest[:16]}
-
-
-def _file(path: str) -> FeedFile:
-    file = parse_name(path)
-    assert isinstance(file, FeedFile), path
-    return file
-
-
-def _topic(path: str) -> str:
-    return _file(path).topic
-
-
-def _hlc(position: Position) -> Hlc:
-    if not isinstance(position, Hlc):
-        raise SourceLost(
-            f"{position} is no position of CockroachDB",
-            hint="The pipeline's name was used with another kind of source: choose another name.",
-        )
-    return position
-
-
-def _without_key(profile: Profile) -> Profile:
-    return Profile(profile.columns, None, profile.rows, profile.schema, profile.primary_keys)
+            check_unchanged(
+                table, frontier, [path for names in present.get(table, {}).values() for path in names.paths]
+            )

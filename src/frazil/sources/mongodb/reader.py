@@ -1,4 +1,4 @@
-"""Reads one split in a task: a range of a collection, or a spool file of its changes; travelling changes come out.
+"""Reads one split in a task: a range of a collection, or a spool file of its changes; change rows come out.
 
     range    documents between two bounds of _id --raw BSON batches--> payloads as they are, keys from their first bytes
     spool    Arrow file that the driver wrote from the change stream ---> rows as they are
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,19 +19,18 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.errors import StorageUnavailable
-from frazil.model.arrow import TRAVEL
-from frazil.model.change import REPORT_EPOCH, Op
+from frazil.model.change import Op
 from frazil.model.ports import Cut, Split
 from frazil.model.position import ClusterTime
-from frazil.sources.mongodb.arrays import texts
-from frazil.sources.mongodb.client import connected, timestamp_of
-from frazil.sources.mongodb.documents import keys_of
-from frazil.sources.mongodb.fields import strangers
-from frazil.sources.mongodb.finding import batches
-from frazil.sources.mongodb.layout import Bytes
-from frazil.sources.mongodb.replies import Batch
+from frazil.sources.cutting_reader import ReadChanges, SplitCutter
+from frazil.sources.mongodb.client.connection import connected, timestamp_of
+from frazil.sources.mongodb.decode.arrays import texts
+from frazil.sources.mongodb.decode.bson_scan import Bytes
+from frazil.sources.mongodb.decode.documents import keys_of
+from frazil.sources.mongodb.decode.field_paths import strangers
+from frazil.sources.mongodb.load.scan import batches
+from frazil.sources.mongodb.stream.replies import ReplyBatch
 
-DROPPED, BEYOND = -1, -2
 _NAMED_MAX = 100
 SPOOLED = pa.schema(
     [
@@ -45,27 +44,33 @@ SPOOLED = pa.schema(
 )
 """One row of a spool file is one change."""
 
-Assign = Callable[[np.ndarray, np.ndarray, Cut], np.ndarray]
-
 
 @dataclass(frozen=True, slots=True)
 class CollectionReader:
     """`names` are the collections by the index that splits carry. Of those in `mapped` only these top-level fields are
-    taken, and others counted. Picklable if `assign` is."""
+    taken, and others counted. Picklable."""
 
     uri: str
     names: Mapping[int, str]
-    assign: Assign
     mapped: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def read(self, split: Split, cut: Cut) -> Iterator[pa.RecordBatch]:
-        """Travel rows of the split within the cut, then its report."""
-        count = _Count(split, cut, self.assign, self.mapped.get(split.table))
+        """Change rows of the split within the cut, then its report."""
+        cutter, mapped = SplitCutter(split, cut), self.mapped.get(split.table)
+        left_out: Counter[str] = Counter()
         for rows in rows_of(self.uri, split):
-            taken = count.take(rows)
-            if taken is not None:
-                yield taken
-        yield count.report()
+            taken = cutter.take(_changes(rows))
+            if taken is None:
+                continue
+            if mapped is not None:
+                left_out.update(strangers(taken.column("payload"), mapped))
+            yield taken
+        yield cutter.report(left_out=dict(left_out.most_common(_NAMED_MAX)) or None)
+
+
+def _changes(rows: pa.RecordBatch) -> ReadChanges:
+    majors, minors, ops = (rows.column(name).to_numpy() for name in ("major", "minor", "op"))
+    return ReadChanges(rows.column("key"), majors, minors, ops, rows.column("payload"), rows.column("before"))
 
 
 def rows_of(uri: str, split: Split) -> Iterator[pa.RecordBatch]:
@@ -96,7 +101,7 @@ def _range_rows(uri: str, facts: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
             yield _spooled(batch, position, name)
 
 
-def _spooled(batch: Batch, position: ClusterTime, table: str) -> pa.RecordBatch:
+def _spooled(batch: ReplyBatch, position: ClusterTime, table: str) -> pa.RecordBatch:
     data, count = Bytes(batch.data), len(batch.starts)
     starts, ends = np.array(batch.starts, np.int64), np.array(batch.ends, np.int64)
     columns = [
@@ -108,56 +113,3 @@ def _spooled(batch: Batch, position: ClusterTime, table: str) -> pa.RecordBatch:
         pa.nulls(count, pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SPOOLED)
-
-
-class _Count:
-    """What becomes of the rows of one split."""
-
-    def __init__(self, split: Split, cut: Cut, assign: Assign, mapped: tuple[str, ...] | None) -> None:
-        self._split, self._cut, self._assign, self._mapped = split, cut, assign, mapped
-        self._left_out: Counter[str] = Counter()
-        self._rows = self._dropped = 0
-        self._newest: tuple[int, int] = (-1, 0)
-
-    def take(self, rows: pa.RecordBatch) -> pa.RecordBatch | None:
-        """TRAVEL rows of those within the cut."""
-        major, minor = rows.column("major").to_numpy(), rows.column("minor").to_numpy()
-        epoch = self._assign(major, minor, self._cut)
-        kept = epoch >= 0
-        self._dropped += int((epoch == DROPPED).sum())
-        if len(major):
-            last = int(np.lexsort((minor, major))[-1])
-            self._newest = max(self._newest, (int(major[last]), int(minor[last])))
-        if not kept.any():
-            return None
-        if not kept.all():
-            rows, epoch = rows.filter(pa.array(kept)), epoch[kept]
-        count = rows.num_rows
-        self._rows += count
-        if self._mapped is not None:
-            self._left_out.update(strangers(rows.column("payload"), self._mapped))
-        columns = {
-            "table": pa.repeat(pa.scalar(self._split.table, pa.int32()), count),
-            "epoch": pa.array(epoch, pa.int32()),
-            "part": pa.repeat(pa.scalar(0, pa.int32()), count),
-        }
-        arrays = [columns[name] if name in columns else rows.column(name) for name in TRAVEL.names]
-        return pa.RecordBatch.from_arrays(arrays, schema=TRAVEL)
-
-    def report(self) -> pa.RecordBatch:
-        facts: dict[str, Any] = {"rows": self._rows, "dropped": self._dropped}
-        if self._left_out:
-            facts["left_out"] = dict(self._left_out.most_common(_NAMED_MAX))
-        found = json.dumps(facts).encode()
-        row = {
-            "table": self._split.table,
-            "epoch": REPORT_EPOCH,
-            "key": self._split.name,
-            "part": 0,
-            "major": self._newest[0],
-            "minor": self._newest[1],
-            "op": int(Op.REPORT),
-            "payload": found,
-            "before": None,
-        }
-        return pa.RecordBatch.from_pylist([row], schema=TRAVEL)

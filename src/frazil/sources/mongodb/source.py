@@ -9,8 +9,9 @@
     splits      of a step: ranges of _id; of a time: spool files of the stream
 
 A step is offered once the stream has passed P0 for the tables that are beyond their load, and what the stream tells
-beyond P0 once all steps are: so every table's epochs ascend, whichever of the two it lives from. A cursor follows the
-collections it was opened for and no others; one that is lost (see `losses`) does not keep it from the rest.
+beyond P0 once all steps are: so every table's epochs ascend, whichever of the two it lives from. A reader follows
+the collections it was opened for and no others; one that is lost (see `stream.invalidations`) does not keep it from the
+rest.
 """
 
 from __future__ import annotations
@@ -23,25 +24,23 @@ from pathlib import Path
 from frazil.clock import Clock
 from frazil.errors import ConfigError, SourceLost
 from frazil.model.change import SplitReport
-from frazil.model.columns import TableShape
-from frazil.model.epoch import Frontier, Window
+from frazil.model.frontier import Frontier, LoadProgress, Window
 from frazil.model.ports import SourceTable, Split
-from frazil.model.position import WHOLE, ClusterTime, Position, is_before
-from frazil.model.progress import LoadProgress
-from frazil.model.remembered import KnownTable
-from frazil.sources.mongodb.client import Client, Server, let_go, look, open_client, translated
-from frazil.sources.mongodb.decode import DecodedCollection, DocumentDecoder
-from frazil.sources.mongodb.deployment import CollectionFacts, Sample, collection_of, counted, present, sampled
-from frazil.sources.mongodb.describing import Describer, Look, Tell, turn_images_on
-from frazil.sources.mongodb.kinds import Document, OnConflict
-from frazil.sources.mongodb.loads import Loads, Mismatch
-from frazil.sources.mongodb.losses import Loss, replaced
-from frazil.sources.mongodb.ranges import NOTHING, Load, in_steps, plan_ranges
-from frazil.sources.mongodb.reader import Assign, CollectionReader
-from frazil.sources.mongodb.shapes import CollectionSettings
-from frazil.sources.mongodb.spool import sweep
-from frazil.sources.mongodb.stream import ChangeStream, Limits
-from frazil.sources.mongodb.watching import Watched
+from frazil.model.position import ClusterTime, Position, is_before
+from frazil.model.schema import KnownTable, SourceSchema
+from frazil.sources.mongodb.client.connection import Client, Server, let_go, look, open_client, translated
+from frazil.sources.mongodb.client.deployment import CollectionFacts, Sample, collection_of, counted, present, sampled
+from frazil.sources.mongodb.decode.decoder import DecodedCollection, DocumentDecoder
+from frazil.sources.mongodb.load.progress import Beginning, Loads, Mismatch, resumed
+from frazil.sources.mongodb.load.ranges import NOTHING, Load, in_steps, plan_ranges
+from frazil.sources.mongodb.reader import CollectionReader
+from frazil.sources.mongodb.schema.bson_types import DocumentOf, OnConflict
+from frazil.sources.mongodb.schema.discover import Describer, Look, Tell, turn_images_on
+from frazil.sources.mongodb.schema.schema import CollectionSettings
+from frazil.sources.mongodb.stream.invalidations import Loss, replaced
+from frazil.sources.mongodb.stream.spool import sweep
+from frazil.sources.mongodb.stream.stream import ChangeStream, SegmentLimits
+from frazil.sources.mongodb.stream.stream_reader import Watched
 
 LISTED_EVERY = 5.0
 """How soon a collection that a pattern wants is found."""
@@ -50,7 +49,7 @@ _PAUSE = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedCollections:
     """Which collections: those that are `named`, and with patterns every one that `matches`."""
 
     named: tuple[str, ...]
@@ -63,16 +62,16 @@ class MongoDatabase:
     sentence, and facts by name). `spool` belongs to this pipeline alone: each session has a directory of its own there.
     """
 
-    rescans = True
+    can_reload = True
 
     def __init__(
         self,
         uri: str,
-        wanted: Wanted,
+        wanted: WantedCollections,
         *,
         settings: Mapping[str, CollectionSettings],
         look: Look,
-        limits: Limits,
+        limits: SegmentLimits,
         spool: Path,
         clock: Clock,
         tell: Tell,
@@ -99,12 +98,13 @@ class MongoDatabase:
         self._reached: Position | None = None
         self._taken: ClusterTime | None = None
         self._now = 0
+        self._is_told = False
         self._describer = Describer(settings, look, self._sample, tell)
 
     def beside(self, tables: Collection[str]) -> MongoDatabase:
         return MongoDatabase(
             self._uri,
-            Wanted(named=tuple(sorted(tables)), matches=lambda _: False),
+            WantedCollections(named=tuple(sorted(tables)), matches=lambda _: False),
             settings=self._settings,
             look=self._look,
             limits=self._limits,
@@ -147,6 +147,7 @@ class MongoDatabase:
         self._now = server.now.time
         self._loads, self._losses, self._counts = Loads(), {}, []
         self._reached = self._taken = None
+        self._is_told = False
         after: dict[str, int] = {}
         for name, frontier in sorted(frontiers.items()):
             self._must_show_before(name)
@@ -156,13 +157,12 @@ class MongoDatabase:
                 continue
             if frontier is None:
                 after[name] = self._now
-                self._begin_load(name, self._now, 0, None, 0)
+                self._begin_load(name, Beginning(self._now))
                 continue
             position = _cluster_time(frontier.position)
             after[name] = position.time
-            if facts.get("load") is not None:
-                rows = int(str(facts.get("rows", 0)))
-                self._begin_load(name, position.time, position.step - WHOLE, str(facts["load"]), rows)
+            if (beginning := resumed(position, facts)) is not None:
+                self._begin_load(name, beginning)
         positions = [one.position for name, one in frontiers.items() if one is not None and name in after]
         if positions and len(positions) == len(after):
             self._reached = min(positions, key=lambda position: position.order)
@@ -198,7 +198,7 @@ class MongoDatabase:
         self._compare_counts(self._stream)
         found = self._resolved(self._stream)
         idle_since, events = self._clock.monotonic(), self._stream.events
-        while not found and not self._stream.has_passed(self._now):
+        while not found and not self._is_told:
             self._stream.check()
             self._stream.wait(_PAUSE)
             found = self._resolved(self._stream)
@@ -210,7 +210,13 @@ class MongoDatabase:
             self._stream.check()
         return found
 
+    @property
+    def is_caught_up(self) -> bool:
+        return self._stream is None or self._is_told
+
     def _resolved(self, stream: ChangeStream) -> tuple[Position, ...]:
+        # Asked first: what the stream passes a moment later is not among what is found here.
+        self._is_told = stream.has_passed(self._now)
         for name in stream.losses:
             self._loads.end(name)
         segments = [segment.upper for segment in stream.segments() if self._is_ahead(segment.upper)]
@@ -289,22 +295,22 @@ class MongoDatabase:
 
     def shapes(
         self, splits: Sequence[Split], targets: Mapping[str, KnownTable], *, look: bool = False, ask: bool = False
-    ) -> Mapping[str, TableShape]:
+    ) -> Mapping[str, SourceSchema]:
         """Raises ConfigError for an impossible mapping."""
         return self._describer.shapes(splits, targets, look)
 
-    def renewed(self, table: str, splits: Sequence[Split]) -> bool:
+    def schema_changed(self, table: str, splits: Sequence[Split]) -> bool:
         """A collection has no schema that could change by itself."""
         return False
 
-    def preview(self, table: str, target: KnownTable | None) -> TableShape | None:
+    def preview(self, table: str, target: KnownTable | None) -> SourceSchema | None:
         return self._describer.shape(table, self._describer.sample(table), target)
 
-    def reader(self, index: Mapping[str, int], shapes: Mapping[str, TableShape], assign: Assign) -> CollectionReader:
+    def reader(self, index: Mapping[str, int], shapes: Mapping[str, SourceSchema]) -> CollectionReader:
         mapped = {number: roots for name, number in index.items() if (roots := self._settings[name].roots) is not None}
-        return CollectionReader(self._uri, {number: name for name, number in index.items()}, assign, mapped)
+        return CollectionReader(self._uri, {number: name for name, number in index.items()}, mapped)
 
-    def decoder(self, index: Mapping[str, int], shapes: Mapping[str, TableShape]) -> DocumentDecoder:
+    def decoder(self, index: Mapping[str, int], shapes: Mapping[str, SourceSchema]) -> DocumentDecoder:
         return DocumentDecoder(
             {
                 number: DecodedCollection(name, shapes[name], self._settings[name].is_explicit)
@@ -337,21 +343,21 @@ class MongoDatabase:
                 self._describer.tell_once("there is no such collection yet", name)
         return self._present
 
-    def _begin_load(self, name: str, time: int, done: int, start: str | None, rows: int) -> None:
+    def _begin_load(self, name: str, at: Beginning) -> None:
         if name not in self._collections():
-            self._loads.begin(name, Load(time, done, NOTHING, start), rows=rows, total=rows)
+            self._loads.begin(name, Load(at.time, at.done, NOTHING, at.start), rows=at.rows, total=at.rows)
             return
         with translated(self._uri, name):
             collection = collection_of(self._connection(), name)
             total = collection.estimated_document_count()
-            ranges = plan_ranges(collection, start)
+            ranges = plan_ranges(collection, at.start)
         steps = in_steps(ranges)
-        self._tell("first load", table=name, documents=total, ranges=len(ranges), steps=len(steps), resumed=done > 0)
-        self._loads.begin(name, Load(time, done, steps, start), rows=rows, total=total)
+        self._tell("first load", table=name, documents=total, ranges=len(ranges), steps=len(steps), resumed=at.done > 0)
+        self._loads.begin(name, Load(at.time, at.done, steps, at.start), rows=at.rows, total=total)
 
     def _sample(self, name: str, tell: OnConflict) -> Sample:
         if name not in self._collections():
-            return Sample(Document(), None)
+            return Sample(DocumentOf(), None)
         with translated(self._uri, name):
             return sampled(collection_of(self._connection(), name), self._settings[name].sample, tell)
 

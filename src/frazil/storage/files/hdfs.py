@@ -13,9 +13,9 @@ import http.client
 from collections.abc import Mapping
 
 from frazil.errors import CatalogRefused, ConfigError, FrazilError, StorageUnavailable, TableChanged
-from frazil.storage.places import scheme_of
-from frazil.workers.ranged import TAIL_BYTES, RangedInput
-from frazil.workers.webhdfs import HdfsAnswer, WebHdfs
+from frazil.storage.files.ranged import TAIL_BYTES, RangedInput
+from frazil.storage.files.webhdfs import HdfsAnswer, WebHdfs
+from frazil.storage.url import scheme_of
 
 _SCHEMES = ("hdfs", "webhdfs", "swebhdfs", "viewfs")
 _CHUNK_BYTES = 1 << 20

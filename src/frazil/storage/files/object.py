@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping
 
 from frazil.clock import SystemClock
 from frazil.errors import CatalogRefused, ConfigError, FrazilError, StorageUnavailable, TableChanged
-from frazil.storage.failures import Failure, FailureKind, StoreFailed, explained
-from frazil.storage.places import parse_place
-from frazil.storage.stores import Store, store_for
-from frazil.workers.ranged import TAIL_BYTES, RangedInput
+from frazil.storage.client import Store, store_for
+from frazil.storage.errors import FailureKind, StorageFailure, StoreFailed, explained
+from frazil.storage.files.ranged import TAIL_BYTES, RangedInput
+from frazil.storage.url import parse_place
 
 _CLAIM = b"frazil: being written by "
 _CONFIGURED_WRONGLY = frozenset(
@@ -184,7 +184,7 @@ class ObjectInput(RangedInput):
             raise read_error(failed.failure, self._store, self._path) from failed
 
 
-def read_error(failure: Failure, store: Store, path: str) -> FrazilError:
+def read_error(failure: StorageFailure, store: Store, path: str) -> FrazilError:
     """Why a file of a live snapshot could not be read."""
     if failure.kind in (FailureKind.GONE, FailureKind.EMPTY_RANGE):
         return TableChanged(
@@ -197,7 +197,7 @@ def read_error(failure: Failure, store: Store, path: str) -> FrazilError:
     return store_error(failure, store, path, "read")
 
 
-def store_error(failure: Failure, store: Store, path: str, verb: str) -> FrazilError:
+def store_error(failure: StorageFailure, store: Store, path: str, verb: str) -> FrazilError:
     """What a store said, as an error a caller can act on: who asked, where, and what to do."""
     settings = store.settings
     text, hint = explained(failure, settings, path, verb)

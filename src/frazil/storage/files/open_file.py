@@ -23,9 +23,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from frazil.errors import CatalogRefused, ConfigError, FrazilError, StorageUnavailable, TableChanged
-from frazil.storage.places import is_object_store
-from frazil.workers.hdfs import HdfsInput, HdfsOutput, is_hdfs
-from frazil.workers.objects import ObjectInput, ObjectOutput
+from frazil.storage.files.hdfs import HdfsInput, HdfsOutput, is_hdfs
+from frazil.storage.files.object import ObjectInput, ObjectOutput
+from frazil.storage.url import is_object_store
 
 _REFUSALS = {
     errno.EACCES: "Let the user that runs the Spark executors create files and folders there.",

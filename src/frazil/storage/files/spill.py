@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from frazil.workers.storage import storage_error
+from frazil.storage.files.open_file import storage_error
 
 # Arrow bytes that wait to become one sorted batch.
 SPOOL_BYTES = 16 << 20
@@ -36,7 +36,7 @@ class _Part:
     rows: int
 
 
-class Spool:
+class SpillFile:
     """Rows of one schema, numbered by partition. First `add`, then `seal`, then `read`; `release` at the end."""
 
     def __init__(self, schema: pa.Schema) -> None:

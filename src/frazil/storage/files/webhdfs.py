@@ -26,8 +26,8 @@ from typing import Any
 from frazil.clock import Clock, SystemClock
 from frazil.errors import CatalogRefused, ConfigError, FrazilError, StorageUnavailable
 from frazil.storage.options import CA_FILE, HDFS_NAMENODES, HDFS_TOKEN, HDFS_USER
-from frazil.storage.places import scheme_of
-from frazil.storage.trying import waits
+from frazil.storage.requests import waits
+from frazil.storage.url import scheme_of
 
 KERBEROS = "hadoop.hadoop.security.authentication"
 _SERVICES = "hadoop.dfs.ha.namenodes."
@@ -255,7 +255,8 @@ def _kerberos_session(url: str, options: Mapping[str, str]) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"{url}: Kerberos needs a library that is not installed: {error.name}",
-            hint="Install it wherever Frazil and its executors run: pip install 'frazil[hdfs]'",
+            hint="Install it wherever Frazil and its executors run: "
+            "pip install 'requests>=2.31' 'requests-kerberos>=0.14'",
         ) from error
     session = requests.Session()
     session.verify = options.get(CA_FILE) or True

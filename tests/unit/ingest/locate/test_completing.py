@@ -18,35 +18,33 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_lookup_locate import FENCE, JOB, NAME, FakeLake
+from test_locator import FENCE, JOB, NAME, FakeLake
 
 from frazil.clock import SystemClock
+from frazil.data.deletes.vectors import to_bitmap, to_positions
+from frazil.data.keys.codec import Keys
+from frazil.data.keys.index_cache import IndexCache
 from frazil.errors import BadInput
-from frazil.lake.listing import applied, changed
-from frazil.model.arrow import TRAVEL
+from frazil.iceberg.tables.file_listing import applied, changed
+from frazil.ingest.locate import completing
+from frazil.ingest.locate.locator import Found, TableLocator
+from frazil.ingest.locate.searched_table import SearchedTable
+from frazil.ingest.write.change_rows import hlc_text
+from frazil.ingest.write.fold import fold_changes, sort_changes
+from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
+from frazil.ingest.write.target_writer import TargetsWriter
+from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import Op
-from frazil.model.columns import INT, LONG, STRING, Field, ListOf, Schema
-from frazil.model.files import FileClosed, Kind
-from frazil.model.live import LiveFile
-from frazil.model.names import batch_id, epoch_prefix
-from frazil.model.partitions import UNPARTITIONED, PartitionField, PartitionSpec, Transform
-from frazil.model.parts import PRIMARY, Part
+from frazil.model.files import FileClosed, FileKind, LiveFile
+from frazil.model.ids import batch_id, epoch_prefix
+from frazil.model.partition import UNPARTITIONED, PartitionField, PartitionSpec, Transform
 from frazil.model.ports import Located
 from frazil.model.position import Hlc
+from frazil.model.schema import INT, LONG, PRIMARY, STRING, ColumnFamily, Field, ListOf, Schema
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, SortField, TableTask
-from frazil.workers.fold import fold_changes, sort_travel
-from frazil.workers.lookup import completing
-from frazil.workers.lookup.cache import IndexCache
-from frazil.workers.lookup.keys import Keys
-from frazil.workers.lookup.locate import Found, TableLocator
-from frazil.workers.lookup.tables import SearchedTable
-from frazil.workers.lookup.vectors import to_bitmap, to_positions
-from frazil.workers.targets import TargetsWriter
-from frazil.workers.travel import hlc_text
-from frazil.workers.writer import Place, TableEpochWriter
 
 Q, R = 7, 9
-PARTS = (Part(PRIMARY, ("id", "code", "p")), Part(Q, ("q",)), Part(R, ("r", "tags")))
+PARTS = (ColumnFamily(PRIMARY, ("id", "code", "p")), ColumnFamily(Q, ("q",)), ColumnFamily(R, ("r", "tags")))
 COLUMNS = {PRIMARY: ("p",), Q: ("q",), R: ("r", "tags")}
 FIELDS = (
     Field(1, "id", LONG, True),
@@ -121,7 +119,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
-        self.lake = PartsLake(self.folder)
+        self.committer = PartsLake(self.folder)
         self.cache = IndexCache(self.folder / "index", 1 << 28)
         self.numbers = itertools.count(1)
         self.reset()
@@ -139,7 +137,7 @@ class World:
             sort=(SortField("p"),),
         )
         roads = ClusterRoads() if self.cluster else None
-        self.locator = TableLocator(table, self.lake, self.cache, self.lake.deleted, SystemClock(), roads)  # type: ignore[arg-type]
+        self.locator = TableLocator(table, self.committer, self.cache, self.committer.deleted, SystemClock(), roads)  # type: ignore[arg-type]
 
     def task(self, mode: DeleteMode = DeleteMode.VECTORS, deletes: bool = True) -> TableTask:
         self.epoch = Hlc(next(self.numbers))
@@ -172,25 +170,25 @@ class World:
             }
             for number, (key, part, values) in enumerate(changes)
         ]
-        for _, _, some in fold_changes([sort_travel(pa.Table.from_pylist(rows, schema=TRAVEL))]):
+        for _, _, some in fold_changes([sort_changes(pa.Table.from_pylist(rows, schema=CHANGE_SCHEMA))]):
             for at in range(some.num_rows):  # a key's parts may come in several batches
                 writer.take(some.slice(at, 1))
         return list(writer.close())
 
-    def place(self) -> Place:
-        return Place(shard=0, attempt="a", parquet=ParquetSettings())
+    def place(self) -> TaskOutput:
+        return TaskOutput(shard=0, attempt="a", parquet=ParquetSettings())
 
     def publish(self, *changes: Change, lost: Sequence[Any] = ()) -> Located:
         """`lost` are acts of others, each of which makes a lookup worthless."""
         files, epoch = self.write(changes), self.epoch
         for act in lost:
-            self.locator.locate(files, self.lake.head(), by_equality=False)
+            self.locator.locate(files, self.committer.head(), by_equality=False)
             act()
-        expected = after(self.lake.alive(), changes)
-        located = self.locator.locate(files, self.lake.head(), by_equality=False)
-        assert not any(file.kind is Kind.PARTIAL for file in located.files)
-        self.lake.land(located, epoch)
-        assert self.lake.alive() == expected
+        expected = after(self.committer.alive(), changes)
+        located = self.locator.locate(files, self.committer.head(), by_equality=False)
+        assert not any(file.kind is FileKind.PARTIAL for file in located.files)
+        self.committer.land(located, epoch)
+        assert self.committer.alive() == expected
         return located
 
     # what others do
@@ -201,14 +199,14 @@ class World:
             task := self.task(DeleteMode.EQUALITY), replace(task.epochs[0], deletes=False), self.place()
         )
         writer.upserts(as_batch(given))
-        self.lake.land(Located(files=writer.close()), self.epoch)
+        self.committer.land(Located(files=writer.close()), self.epoch)
 
     def rewrite(self) -> None:
         """Somebody compacts everything."""
-        before = self.lake.alive()
-        gone = [*self.lake.listing.data.values(), *self.lake.listing.deletes.values()]
-        number = (self.lake.listing.snapshot_id or 0) + 1
-        self.lake.listing = changed(self.lake.listing, number, gone, (), frozenset())
+        before = self.committer.alive()
+        gone = [*self.committer.listing.data.values(), *self.committer.listing.deletes.values()]
+        number = (self.committer.listing.snapshot_id or 0) + 1
+        self.committer.listing = changed(self.committer.listing, number, gone, (), frozenset())
         for layer in range(max(map(len, before.values()), default=0)):
             self.append({key: rows[layer] for key, rows in before.items() if len(rows) > layer})
 
@@ -216,15 +214,15 @@ class World:
         writer = TableEpochWriter(task := self.task(DeleteMode.EQUALITY), task.epochs[0], self.place())
         chosen = list(keys) or some_keys(self.chance, 2)
         writer.deletes(as_batch({key: {} for key in chosen}).select(["id", "code"]))
-        self.lake.land(Located(files=writer.close()), self.epoch)
+        self.committer.land(Located(files=writer.close()), self.epoch)
 
     def delete_by_position(self) -> None:
-        files = [f for f in applied(self.lake.listing).files if f.records > len(self.lake.deleted.of(f, {}))]
+        files = [f for f in applied(self.committer.listing).files if f.records > len(self.committer.deleted.of(f, {}))]
         if self.version > 2 or not files:
             return
         file = self.chance.choice(files)
-        alive = sorted(set(range(file.records)) - set(self.lake.deleted.of(file, {})))
-        self.lake.delete_at(file, self.chance.choice(alive))
+        alive = sorted(set(range(file.records)) - set(self.committer.deleted.of(file, {})))
+        self.committer.delete_at(file, self.chance.choice(alive))
 
     def others(self) -> Any:
         return self.chance.choice([self.append, self.rewrite, self.delete_by_key, self.delete_by_position])
@@ -301,9 +299,9 @@ def test_the_row_that_is_alive_fills_what_is_missing(tmp_path: Path, version: in
     world.publish(*WHOLE)
     world.publish((ONE, Q, {"q": 3}))
     world.publish((ONE, PRIMARY, {"p": 4}))
-    assert len(world.lake.listing.data) == 3
+    assert len(world.committer.listing.data) == 3
     world.publish((ONE, R, None))
-    assert world.lake.alive() == {ONE: [{"p": 4, "q": 3, "r": None, "tags": None}]}
+    assert world.committer.alive() == {ONE: [{"p": 4, "q": 3, "r": None, "tags": None}]}
 
 
 def test_a_row_that_an_equality_delete_took_away_fills_nothing(tmp_path: Path) -> None:
@@ -311,7 +309,7 @@ def test_a_row_that_an_equality_delete_took_away_fills_nothing(tmp_path: Path) -
     world.publish(*WHOLE)
     world.delete_by_key([ONE])
     world.publish((ONE, Q, {"q": 3}))
-    assert world.lake.alive() == {ONE: [{"p": None, "q": 3, "r": None, "tags": None}]}
+    assert world.committer.alive() == {ONE: [{"p": None, "q": 3, "r": None, "tags": None}]}
 
 
 @pytest.mark.parametrize("cluster", [False, True])
@@ -319,11 +317,11 @@ def test_a_row_that_is_deleted_in_a_file_with_others_fills_nothing(tmp_path: Pat
     world, two = World(tmp_path, 2, cluster=cluster), (2, "k")
     world.append({ONE: {"p": 1, "q": 1, "r": "a"}})
     world.append({ONE: {"p": 2, "q": 2, "r": "b"}, two: {"p": 3, "q": 3, "r": "c"}})
-    newest = max(world.lake.listing.data.values(), key=lambda file: file.sequence_number)
+    newest = max(world.committer.listing.data.values(), key=lambda file: file.sequence_number)
     places = pq.read_table(newest.path).column("id").to_pylist()
-    world.lake.delete_at(newest, places.index(1))
+    world.committer.delete_at(newest, places.index(1))
     world.publish((ONE, Q, {"q": 8}), (two, Q, {"q": 9}))
-    assert [row["r"] for key in (ONE, two) for row in world.lake.alive()[key]] == ["a", "c"]
+    assert [row["r"] for key in (ONE, two) for row in world.committer.alive()[key]] == ["a", "c"]
 
 
 def test_an_equality_delete_leaves_newer_rows_alone(tmp_path: Path) -> None:
@@ -331,30 +329,30 @@ def test_an_equality_delete_leaves_newer_rows_alone(tmp_path: Path) -> None:
     world.delete_by_key([ONE])
     world.publish(*WHOLE)
     world.publish((ONE, Q, {"q": 3}))
-    assert world.lake.alive()[ONE][0]["p"] == 1
+    assert world.committer.alive()[ONE][0]["p"] == 1
 
 
 def test_an_equality_delete_by_other_columns_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.publish(*WHOLE)
     world.delete_by_key([(2, "other")])
-    (key, delete), *_ = world.lake.listing.deletes.items()
+    (key, delete), *_ = world.committer.listing.deletes.items()
     by_q = replace(delete, equality_ids=(4,))
-    world.lake.listing = replace(world.lake.listing, deletes={key: by_q})
+    world.committer.listing = replace(world.committer.listing, deletes={key: by_q})
     files = world.write([(ONE, Q, {"q": 3})])
     with pytest.raises(BadInput, match="not the table's key") as refused:
-        world.locator.locate(files, world.lake.head(), by_equality=False)
+        world.locator.locate(files, world.committer.head(), by_equality=False)
     assert "rewrite_data_files" in refused.value.hint
 
 
 def test_a_row_moves_with_a_part_that_changes_its_partition(tmp_path: Path) -> None:
     world = World(tmp_path, spec=BY_Q)
     world.publish(*WHOLE)
-    (before,) = world.lake.listing.data.values()
+    (before,) = world.committer.listing.data.values()
     others = [number for number in range(50) if moved(world, number) != before.partition]
     located = world.publish((ONE, Q, {"q": others[0]}))
-    assert [file.partition for file in located.files if file.kind is Kind.DATA] != [before.partition]
-    assert world.lake.alive() == {ONE: [{"p": 1, "q": others[0], "r": "r", "tags": ["t"]}]}
+    assert [file.partition for file in located.files if file.kind is FileKind.DATA] != [before.partition]
+    assert world.committer.alive() == {ONE: [{"p": 1, "q": others[0], "r": "r", "tags": ["t"]}]}
 
 
 def moved(world: World, number: int) -> tuple[Any, ...]:
@@ -367,7 +365,7 @@ def with_an_older_file(folder: Path) -> World:
     world = World(folder, schema=Schema(0, FIELDS[:4], (1, 2)))
     writer = TableEpochWriter(task := world.task(), task.epochs[0], world.place())
     writer.upserts(as_batch({ONE: {"p": 1, "q": 2}}).select(["id", "code", "p", "q"]))
-    world.lake.land(Located(files=writer.close()), world.epoch)
+    world.committer.land(Located(files=writer.close()), world.epoch)
     world.schema = SCHEMA
     world.reset()
     return world
@@ -376,13 +374,13 @@ def with_an_older_file(folder: Path) -> World:
 def test_a_column_that_came_later_is_null_in_older_files(tmp_path: Path) -> None:
     world = with_an_older_file(tmp_path)
     world.publish((ONE, Q, {"q": 3}))
-    assert world.lake.alive() == {ONE: [{"p": 1, "q": 3, "r": None, "tags": None}]}
+    assert world.committer.alive() == {ONE: [{"p": 1, "q": 3, "r": None, "tags": None}]}
 
 
 def test_a_file_from_before_the_only_columns_that_are_missing_says_null(tmp_path: Path) -> None:
     world = with_an_older_file(tmp_path)
     world.publish((ONE, PRIMARY, {"p": 5}), (ONE, Q, {"q": 3}))
-    assert world.lake.alive() == {ONE: [{"p": 5, "q": 3, "r": None, "tags": None}]}
+    assert world.committer.alive() == {ONE: [{"p": 5, "q": 3, "r": None, "tags": None}]}
 
 
 def test_a_required_column_that_nobody_knows_is_named_with_its_key(tmp_path: Path) -> None:
@@ -390,7 +388,7 @@ def test_a_required_column_that_nobody_knows_is_named_with_its_key(tmp_path: Pat
     world = World(tmp_path, schema=Schema(0, fields, (1, 2)))
     files = world.write([(ONE, Q, {"q": 3})])
     with pytest.raises(BadInput, match="required column 'p' has no value in the row with key id=1, code='k'"):
-        world.locator.locate(files, world.lake.head(), by_equality=False)
+        world.locator.locate(files, world.committer.head(), by_equality=False)
     world.publish(*WHOLE)
     world.publish((ONE, Q, {"q": 3}))
 
@@ -401,22 +399,22 @@ def test_nothing_but_deletes_of_parts_makes_no_row(tmp_path: Path) -> None:
     assert located.files == ()
     world.publish(*WHOLE)
     world.publish((ONE, Q, None), (ONE, R, None))
-    assert world.lake.alive() == {ONE: [{"p": 1, "q": None, "r": None, "tags": None}]}
+    assert world.committer.alive() == {ONE: [{"p": 1, "q": None, "r": None, "tags": None}]}
 
 
 def test_whole_rows_and_an_empty_table_need_no_lookup(tmp_path: Path) -> None:
     world = World(tmp_path)
-    assert [file.kind for file in world.write(WHOLE)] == [Kind.DATA]
-    assert [file.kind for file in world.write([(ONE, Q, {"q": 3})])] == [Kind.PARTIAL]
+    assert [file.kind for file in world.write(WHOLE)] == [FileKind.DATA]
+    assert [file.kind for file in world.write([(ONE, Q, {"q": 3})])] == [FileKind.PARTIAL]
     files = world.write([(ONE, Q, {"q": 3}), ((2, "k"), R, None), ((3, "k"), PRIMARY, None)], deletes=False)
-    assert [(file.kind, file.records) for file in files] == [(Kind.DATA, 1)]
+    assert [(file.kind, file.records) for file in files] == [(FileKind.DATA, 1)]
 
 
 def test_deletes_by_key_cannot_stand_in_for_a_search(tmp_path: Path) -> None:
     world = World(tmp_path)
     files = world.write([(ONE, Q, {"q": 3})])
     with pytest.raises(AssertionError, match="cannot complete"):
-        world.locator.locate(files, world.lake.head(), by_equality=True)
+        world.locator.locate(files, world.committer.head(), by_equality=True)
 
 
 def test_what_was_completed_for_a_lost_head_is_written_anew(tmp_path: Path) -> None:
@@ -424,7 +422,7 @@ def test_what_was_completed_for_a_lost_head_is_written_anew(tmp_path: Path) -> N
     world = World(tmp_path)
     world.publish(*WHOLE)
     files = world.write([(ONE, Q, {"q": 3})])
-    first, second = (world.locator.locate(files, world.lake.head(), by_equality=False) for _ in range(2))
+    first, second = (world.locator.locate(files, world.committer.head(), by_equality=False) for _ in range(2))
     paths = [{file.path for file in located.files} for located in (first, second)]
     assert paths[0].isdisjoint(paths[1])
 
@@ -435,5 +433,5 @@ def test_rows_count_alike_whoever_reads_them(tmp_path: Path) -> None:
     world.append({ONE: {"p": 2, "q": 2, "r": "b", "tags": None}})
     located = world.publish((ONE, Q, {"q": 3}))
     assert located.found == 2
-    assert world.lake.alive() == {ONE: [{"p": 2, "q": 3, "r": "b", "tags": None}]}
-    assert Counter(file.kind for file in located.files) == {Kind.DATA: 1, Kind.POSITION_DELETE: 2}
+    assert world.committer.alive() == {ONE: [{"p": 2, "q": 3, "r": "b", "tags": None}]}
+    assert Counter(file.kind for file in located.files) == {FileKind.DATA: 1, FileKind.POSITION_DELETE: 2}

@@ -20,25 +20,24 @@ import pytest
 from pyroaring import BitMap64
 
 from frazil.clock import SystemClock
+from frazil.data.deletes.deleted_rows import DeletedRows
+from frazil.data.deletes.positions import write_positions
+from frazil.data.deletes.vectors import read_vector, to_positions
+from frazil.data.keys.index_cache import IndexCache
 from frazil.errors import StorageUnavailable, TableChanged
-from frazil.lake.listing import Listing, advanced, applied, changed
-from frazil.model.columns import INT, LONG, STRING, Field, Schema
+from frazil.iceberg.tables.file_listing import Listing, advanced, applied, changed
+from frazil.ingest.locate.locator import TableLocator
+from frazil.ingest.locate.searched_table import SearchedTable
+from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
 from frazil.model.commit import CommitPlan
-from frazil.model.files import FileClosed, Kind
+from frazil.model.files import FileClosed, FileKind, LiveDelete, LiveFile, LiveFiles
+from frazil.model.ids import JobId, TableName, batch_id, epoch_prefix
 from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
-from frazil.model.live import LiveDelete, LiveFile, LiveFiles
-from frazil.model.names import JobId, TableName, batch_id, epoch_prefix
-from frazil.model.partitions import UNPARTITIONED, PartitionField, PartitionSpec, Transform
+from frazil.model.partition import UNPARTITIONED, PartitionField, PartitionSpec, Transform
 from frazil.model.ports import Located
 from frazil.model.position import Hlc
+from frazil.model.schema import INT, LONG, STRING, Field, Schema
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableTask
-from frazil.workers.lookup.cache import IndexCache
-from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.lookup.locate import TableLocator
-from frazil.workers.lookup.positions import write_positions
-from frazil.workers.lookup.tables import SearchedTable
-from frazil.workers.lookup.vectors import to_positions
-from frazil.workers.writer import Place, TableEpochWriter
 
 NAME, JOB, FENCE = TableName(("shop",), "orders"), JobId("shop"), Fence(1, Uuid(int=1))
 FIELDS = (Field(1, "id", LONG, True), Field(2, "code", STRING, True), Field(3, "value", INT))
@@ -81,7 +80,7 @@ class FakeLake:
         closed = write_positions(path, {file.path: BitMap64([position])}, ParquetSettings(), {})
         foreign = LiveDelete(
             path=path,
-            kind=Kind.POSITION_DELETE,
+            kind=FileKind.POSITION_DELETE,
             format="parquet",
             size=closed.size,
             records=1,
@@ -108,7 +107,7 @@ class FakeLake:
     def _deleted_keys(self, deletes: Sequence[LiveDelete]) -> set[tuple[int, str]]:
         keys: set[tuple[int, str]] = set()
         for delete in deletes:
-            if delete.kind is Kind.EQUALITY_DELETE:
+            if delete.kind is FileKind.EQUALITY_DELETE:
                 table = pq.read_table(delete.path)
                 keys.update(zip(table.column("id").to_pylist(), table.column("code").to_pylist(), strict=True))
         return keys
@@ -135,7 +134,7 @@ def entry(epoch: Hlc) -> LedgerEntry:
 class World:
     def __init__(self, folder: Path, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.lake = FakeLake(folder)
+        self.committer = FakeLake(folder)
         self.version = self.chance.choice((2, 3))
         self.spec = self.chance.choice(SPECS)
         self.cache = IndexCache(folder / "index", 1 << 28)
@@ -147,11 +146,11 @@ class World:
         table = SearchedTable(
             name=NAME, key=FIELDS[:2], schema_id=0, format_version=self.version, specs=SPECS, delete_spec=UNPARTITIONED
         )
-        return TableLocator(table, self.lake, self.cache, self.lake.deleted, SystemClock())  # type: ignore[arg-type]
+        return TableLocator(table, self.committer, self.cache, self.committer.deleted, SystemClock())  # type: ignore[arg-type]
 
     def write(self, rows: Mapping[tuple[int, str], int], deletes: Sequence[tuple[int, str]] = ()) -> list[FileClosed]:
         self.epoch = Hlc(next(self.numbers))
-        prefix = epoch_prefix(f"{self.lake.folder}/data", JOB, self.epoch, FENCE.label)
+        prefix = epoch_prefix(f"{self.committer.folder}/data", JOB, self.epoch, FENCE.label)
         target = EpochTarget(self.epoch, batch_id(JOB, NAME, self.epoch), prefix)
         task = TableTask(
             index=0,
@@ -162,7 +161,7 @@ class World:
             mode=DeleteMode.VECTORS,
             epochs=(target,),
         )
-        writer = TableEpochWriter(task, target, Place(shard=0, attempt="a", parquet=ParquetSettings()))
+        writer = TableEpochWriter(task, target, TaskOutput(shard=0, attempt="a", parquet=ParquetSettings()))
         if rows:
             writer.upserts(batch(list(rows), list(rows.values())))
         if deletes:
@@ -181,41 +180,43 @@ class World:
         epoch = self.epoch
         lost = self.chance.choice((0, 0, 0, 1, 2, 3))
         for _ in range(lost):
-            self.locator.locate(files, self.lake.head(), by_equality=False)
+            self.locator.locate(files, self.committer.head(), by_equality=False)
             self.chance.choice([self.append, self.rewrite, self.delete])()
-        self.lake.land(self.locator.locate(files, self.lake.head(), by_equality=lost == 3), epoch)
+        self.committer.land(self.locator.locate(files, self.committer.head(), by_equality=lost == 3), epoch)
         self.model = Counter({row: count for row, count in self.model.items() if row[:2] not in keys})
         self.model.update((*key, value) for key, value in rows.items())
 
     def append(self) -> None:
         """Somebody adds rows of keys that may be there."""
         rows = {key: self.chance.randrange(100) for key in self.keys(2)}
-        self.lake.land(Located(files=tuple(self.write(rows))), self.epoch)
+        self.committer.land(Located(files=tuple(self.write(rows))), self.epoch)
         self.model.update((*key, value) for key, value in rows.items())
 
     def rewrite(self) -> None:
         """Somebody compacts everything."""
-        before = self.lake.rows()
-        gone = [*self.lake.listing.data.values(), *self.lake.listing.deletes.values()]
-        number = (self.lake.listing.snapshot_id or 0) + 1
-        self.lake.listing = changed(self.lake.listing, number, gone, (), frozenset())
+        before = self.committer.rows()
+        gone = [*self.committer.listing.data.values(), *self.committer.listing.deletes.values()]
+        number = (self.committer.listing.snapshot_id or 0) + 1
+        self.committer.listing = changed(self.committer.listing, number, gone, (), frozenset())
         while before:
             # Rows of one key must not fold into one: they are written in several files.
             layer = {row[:2]: row[2] for row in before}
-            self.lake.land(Located(files=tuple(self.write(layer))), self.epoch)
+            self.committer.land(Located(files=tuple(self.write(layer))), self.epoch)
             before -= Counter((*key, value) for key, value in layer.items())
 
     def delete(self) -> None:
         files = [
-            file for file in applied(self.lake.listing).files if file.records > len(self.lake.deleted.of(file, {}))
+            file
+            for file in applied(self.committer.listing).files
+            if file.records > len(self.committer.deleted.of(file, {}))
         ]
         if self.version > 2 or not files:
             return
         file = self.chance.choice(files)
-        position = self.chance.choice(sorted(set(range(file.records)) - set(self.lake.deleted.of(file, {}))))
-        before = self.lake.rows()
-        self.lake.delete_at(file, position)
-        self.model -= before - self.lake.rows()
+        position = self.chance.choice(sorted(set(range(file.records)) - set(self.committer.deleted.of(file, {}))))
+        before = self.committer.rows()
+        self.committer.delete_at(file, position)
+        self.model -= before - self.committer.rows()
 
     def upgrade(self) -> None:
         self.version = 3
@@ -246,33 +247,55 @@ def test_random_sequences_equal_the_model_after_every_step(tmp_path: Path, first
         world = World(tmp_path / str(seed), seed)
         for step in range(12):
             world.act()
-            assert world.lake.rows() == world.model, f"seed {seed}, step {step}"
+            assert world.committer.rows() == world.model, f"seed {seed}, step {step}"
+
+
+@pytest.mark.parametrize("names_its_file", [True, False])
+def test_the_first_vector_of_a_file_holds_its_older_position_deletes(tmp_path: Path, names_its_file: bool) -> None:
+    """H24: readers look at no position deletes of a file that has a vector; what is not in it would live again."""
+    world = World(tmp_path, 0)
+    world.spec, world.version = UNPARTITIONED, 2
+    world.committer.land(Located(files=tuple(world.write({(1, f"k{n}"): n for n in range(5)}))), world.epoch)
+    (data,) = applied(world.committer.listing).files
+    world.committer.delete_at(data, 0)
+    world.committer.delete_at(data, 3)
+    if not names_its_file:
+        loose = {key: replace(delete, data_file=None) for key, delete in world.committer.listing.deletes.items()}
+        world.committer.listing = replace(world.committer.listing, deletes=loose)
+    world.upgrade()
+    located = world.locator.locate(world.write({}, [(1, "k1")]), world.committer.head(), by_equality=False)
+    (vector,) = (file for file in located.files if file.vector is not None)
+    assert vector.vector is not None
+    assert vector.vector.data_file == data.path
+    assert sorted(read_vector(vector.path, vector.vector.offset, vector.vector.length, {})) == [0, 1, 3]
+    assert (located.found, vector.records) == (1, 3)
+    assert len(located.removed_deletes) == (2 if names_its_file else 0), "others may need what names no file"
 
 
 def test_a_second_look_searches_only_what_came(tmp_path: Path) -> None:
     world = World(tmp_path, 0)
     world.spec = UNPARTITIONED
     for n in range(4):
-        world.lake.land(Located(files=tuple(world.write({(1, f"k{n}"): n}))), world.epoch)
+        world.committer.land(Located(files=tuple(world.write({(1, f"k{n}"): n}))), world.epoch)
     files = world.write({(1, "k1"): 9})
-    world.locator.locate(files, world.lake.head(), by_equality=False)
+    world.locator.locate(files, world.committer.head(), by_equality=False)
     assert (world.locator.counts.searched, world.locator.counts.reused) == (4, 0)
     epoch = world.epoch
-    world.lake.land(Located(files=tuple(world.write({(1, "k1"): 5}))), world.epoch)
-    located = world.locator.locate(files, world.lake.head(), by_equality=False)
+    world.committer.land(Located(files=tuple(world.write({(1, "k1"): 5}))), world.epoch)
+    located = world.locator.locate(files, world.committer.head(), by_equality=False)
     assert (world.locator.counts.searched, world.locator.counts.reused) == (5, 4)
     assert located.found == 2
-    world.lake.land(located, epoch)
-    assert world.lake.rows()[1, "k1", 9] == 1
-    assert sum(count for row, count in world.lake.rows().items() if row[1] == "k1") == 1
+    world.committer.land(located, epoch)
+    assert world.committer.rows()[1, "k1", 9] == 1
+    assert sum(count for row, count in world.committer.rows().items() if row[1] == "k1") == 1
 
 
 def test_partitions_that_the_key_decides_spare_a_search(tmp_path: Path) -> None:
     world = World(tmp_path, 0)
     world.spec = BY_BUCKET
-    world.lake.land(Located(files=tuple(world.write({(n, "k"): n for n in range(12)}))), world.epoch)
-    assert len(world.lake.listing.data) == 3
-    located = world.locator.locate(world.write({(1, "k"): 7}, [(2, "k")]), world.lake.head(), by_equality=False)
+    world.committer.land(Located(files=tuple(world.write({(n, "k"): n for n in range(12)}))), world.epoch)
+    assert len(world.committer.listing.data) == 3
+    located = world.locator.locate(world.write({(1, "k"): 7}, [(2, "k")]), world.committer.head(), by_equality=False)
     assert located.found == 2
     assert world.locator.counts.searched < 3
 
@@ -280,29 +303,29 @@ def test_partitions_that_the_key_decides_spare_a_search(tmp_path: Path) -> None:
 def test_a_data_file_that_is_gone_is_named(tmp_path: Path) -> None:
     world = World(tmp_path, 0)
     files = world.write({(1, "k"): 1})
-    world.lake.land(Located(files=tuple(files)), world.epoch)
+    world.committer.land(Located(files=tuple(files)), world.epoch)
     world.cache = IndexCache(tmp_path / "other", 1 << 20)
     Path(files[0].path).unlink()
     with pytest.raises(TableChanged, match="gone"):
-        world.new_locator().locate(world.write({(1, "k"): 2}), world.lake.head(), by_equality=False)
+        world.new_locator().locate(world.write({(1, "k"): 2}), world.committer.head(), by_equality=False)
 
 
 def test_a_lookup_that_fails_half_way_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, 0)
     world.spec, world.version = UNPARTITIONED, 3
     locator = world.new_locator()
-    world.lake.land(Located(files=tuple(world.write({(1, "k"): 1}))), world.epoch)
+    world.committer.land(Located(files=tuple(world.write({(1, "k"): 1}))), world.epoch)
     files = world.write({(1, "k"): 2})
 
     def full(*_: object) -> object:
         raise StorageUnavailable("no space left")
 
     with monkeypatch.context() as patched:
-        patched.setattr("frazil.workers.lookup.locate.write_puffin", full)
+        patched.setattr("frazil.ingest.locate.locator.write_puffin", full)
         with pytest.raises(StorageUnavailable):
-            locator.locate(files, world.lake.head(), by_equality=False)
-    located = locator.locate(files, world.lake.head(), by_equality=False)
-    again = locator.locate(files, world.lake.head(), by_equality=False)
+            locator.locate(files, world.committer.head(), by_equality=False)
+    located = locator.locate(files, world.committer.head(), by_equality=False)
+    again = locator.locate(files, world.committer.head(), by_equality=False)
     assert located.found == again.found == 1
     assert located.files[-1].path != again.files[-1].path, "no path is written twice (H46)"
     assert replace(again, files=()) == replace(located, files=())

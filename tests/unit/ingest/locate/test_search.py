@@ -13,24 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from frazil.model.arrow import value_type
-from frazil.model.columns import DATE, INT, LONG, STRING, TIMESTAMP, TIMESTAMPTZ, UUID, Decimal, Field, Type
-from frazil.model.files import Kind
-from frazil.model.live import LiveDelete, LiveFile
-from frazil.model.partitions import PartitionField, PartitionSpec, Transform
-from frazil.workers.lookup.keys import KeyCodec
-from frazil.workers.lookup.plan import (
+from frazil.data.keys.codec import KeyCodec
+from frazil.ingest.locate.search import (
     BROADCAST_MAX,
     HERE_MAX,
-    Road,
+    SearchMode,
     by_partition,
     candidates,
-    choose_road,
+    choose_search,
     deletion,
     prunable_by,
     unsearched,
     wanted,
 )
+from frazil.model.arrow import value_type
+from frazil.model.files import FileKind, LiveDelete, LiveFile
+from frazil.model.partition import PartitionField, PartitionSpec, Transform
+from frazil.model.schema import DATE, INT, LONG, STRING, TIMESTAMP, TIMESTAMPTZ, UUID, Decimal, Field, Type
 
 
 def live(path: str = "a", lower: bytes | None = None, upper: bytes | None = None, **changed: Any) -> LiveFile:
@@ -139,7 +138,7 @@ def test_only_files_that_came_are_searched_on_the_next_head() -> None:
 
 
 def position_delete(path: str, **changed: Any) -> LiveDelete:
-    facts = {"path": path, "kind": Kind.POSITION_DELETE, "format": "parquet", "size": 1, "records": 1, "spec_id": 0}
+    facts = {"path": path, "kind": FileKind.POSITION_DELETE, "format": "parquet", "size": 1, "records": 1, "spec_id": 0}
     return LiveDelete(**{**facts, "sequence_number": 2, **changed})
 
 
@@ -170,8 +169,8 @@ def test_position_deletes_are_grouped_by_the_data_files_partition() -> None:
 
 
 def test_the_road_follows_from_the_size_of_the_search() -> None:
-    assert choose_road(50_000, 100, local=True) is Road.HERE
-    assert choose_road(50_000, 100, local=False) is Road.TASKS
-    assert choose_road(HERE_MAX // 100 + 1, 100, local=True) is Road.TASKS
-    assert choose_road(BROADCAST_MAX + 1, 1, local=True) is Road.JOIN
-    assert choose_road(1, 1, local=True, readable=False) is Road.JOIN
+    assert choose_search(50_000, 100, local=True) is SearchMode.HERE
+    assert choose_search(50_000, 100, local=False) is SearchMode.TASKS
+    assert choose_search(HERE_MAX // 100 + 1, 100, local=True) is SearchMode.TASKS
+    assert choose_search(BROADCAST_MAX + 1, 1, local=True) is SearchMode.JOIN
+    assert choose_search(1, 1, local=True, readable=False) is SearchMode.JOIN

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frazil.daemon.committing import CommitLine, Late
+from frazil.ingest.loop.commit_lanes import CommitLanes, Late
 
 
 class Recorder:
@@ -19,16 +19,16 @@ class Recorder:
         self.published: list[str] = []
         self._failing, self._gate, self._gated = failing, gate, gated
 
-    def __call__(self, intent: Any) -> None:
-        if self._gate is not None and intent.startswith(self._gated):
+    def __call__(self, epoch_commit: Any) -> None:
+        if self._gate is not None and epoch_commit.startswith(self._gated):
             self._gate.wait(10)
-        if intent in self._failing:
-            raise RuntimeError(f"{intent} failed")
-        self.published.append(intent)
+        if epoch_commit in self._failing:
+            raise RuntimeError(f"{epoch_commit} failed")
+        self.published.append(epoch_commit)
 
 
-def line(recorder: Recorder, windows: int = 2) -> CommitLine:
-    return CommitLine(recorder, windows)
+def line(recorder: Recorder, windows: int = 2) -> CommitLanes:
+    return CommitLanes(recorder, windows)
 
 
 def window(**lanes: list[str]) -> Any:

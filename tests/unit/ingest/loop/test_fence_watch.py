@@ -8,12 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from frazil.coordinator.admission import Coordinator
-from frazil.daemon.succession import LOOK_SECONDS, Succession
+from frazil.commit.admission import Coordinator
 from frazil.errors import Fenced
+from frazil.ingest.loop.fence_watch import LOOK_SECONDS, FenceWatch
 from frazil.model.commit import CommitAnswer, Conflicted
+from frazil.model.ids import JobId
 from frazil.model.ledger import Fence
-from frazil.model.names import JobId
 
 OURS, THEIRS = Fence(1, UUID(int=1)), Fence(2, UUID(int=2))
 
@@ -57,7 +57,7 @@ class Register:
 def test_a_coordinator_that_was_replaced_stops_at_its_next_look() -> None:
     """H12: even if it never meets the newer fence on a table."""
     clock, register = HandClock(), Register()
-    succession = Succession(register, clock, Coordinator(job=JobId("shop"), fence=OURS, incarnation=""))
+    succession = FenceWatch(register, clock, Coordinator(job=JobId("shop"), fence=OURS, incarnation=""))
     register.fence = THEIRS
     clock.seconds += LOOK_SECONDS
     with pytest.raises(Fenced, match="2-00000000"):
@@ -66,7 +66,7 @@ def test_a_coordinator_that_was_replaced_stops_at_its_next_look() -> None:
 
 def test_looks_are_rare_and_change_nothing_while_nobody_took_over() -> None:
     clock, register = HandClock(), Register()
-    succession = Succession(register, clock, Coordinator(job=JobId("shop"), fence=OURS, incarnation=""))
+    succession = FenceWatch(register, clock, Coordinator(job=JobId("shop"), fence=OURS, incarnation=""))
     for _ in range(40):
         succession.check()
         clock.seconds += LOOK_SECONDS / 4

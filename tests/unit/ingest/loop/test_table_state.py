@@ -1,4 +1,4 @@
-"""Which cursors follow from where each table stands."""
+"""Which loops follow from where each table stands."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.daemon.standing import (
+from frazil.errors import BadInput, FrazilError, OutcomeUnknown, SourceLost, SourceUnavailable, Unexplained
+from frazil.ingest.loop.table_state import (
+    APART_AT_ONCE,
     APART_MAX,
-    BACKOFF_FIRST,
-    BACKOFF_MAX,
-    CursorPlan,
-    Road,
-    Standing,
+    TROUBLE,
+    UNEXPLAINED_MAX,
+    LoopPlan,
+    LoopState,
+    Mode,
     after_failure,
     after_lag,
     asked_for,
@@ -25,92 +27,91 @@ from frazil.daemon.standing import (
     dispatch,
     is_outlived,
 )
-from frazil.errors import BadInput, FrazilError, OutcomeUnknown, SourceLost, SourceUnavailable
 from frazil.model.position import Hlc
 
 NOW = 1000.0
-STEADY, LOAD, RESYNC = Standing(Road.STEADY), Standing(Road.LOAD), Standing(Road.RESYNC)
+STEADY, LOAD, RESYNC = LoopState(Mode.STEADY), LoopState(Mode.LOAD), LoopState(Mode.RESYNC)
 AWAY = SourceUnavailable("the server is away")
 
 
-def failed(standing: Standing, error: FrazilError, **named: object) -> Standing:
+def failed(state: LoopState, error: FrazilError, **named: object) -> LoopState:
     facts: dict[str, object] = {"alone": True, "can_rescan": True, "now": NOW, "jitter": 0.0, **named}
-    return after_failure(standing, error, **facts)  # type: ignore[arg-type]
+    return after_failure(state, error, **facts)  # type: ignore[arg-type]
 
 
-def started(main: int | None = None, loads: int = 4, **standings: Standing) -> tuple[CursorPlan, ...]:
-    return dispatch(standings, main, NOW, loads).starts
+def started(main: int | None = None, loads: int = 4, **loop_states: LoopState) -> tuple[LoopPlan, ...]:
+    return dispatch(loop_states, main, NOW, loads).starts
 
 
-def test_tables_that_go_well_share_one_cursor() -> None:
-    assert started(a=STEADY, b=STEADY) == (CursorPlan(Road.STEADY, ("a", "b"), is_main=True),)
+def test_tables_that_go_well_share_one_loop() -> None:
+    assert started(a=STEADY, b=STEADY) == (LoopPlan(Mode.STEADY, ("a", "b"), is_main=True),)
 
 
 def test_a_first_load_runs_beside_the_others() -> None:
     assert started(a=STEADY, b=LOAD) == (
-        CursorPlan(Road.LOAD, ("b",)),
-        CursorPlan(Road.STEADY, ("a",), is_main=True),
+        LoopPlan(Mode.LOAD, ("b",)),
+        LoopPlan(Mode.STEADY, ("a",), is_main=True),
     )
 
 
 def test_no_more_tables_than_allowed_are_loaded_at_once() -> None:
     (plan,) = started(loads=2, a=LOAD, b=LOAD, c=LOAD)
     assert plan.tables == ("a", "b")
-    assert started(loads=2, a=replace(LOAD, cursor=1), b=replace(RESYNC, cursor=2), c=LOAD, d=RESYNC) == ()
+    assert started(loads=2, a=replace(LOAD, loop=1), b=replace(RESYNC, loop=2), c=LOAD, d=RESYNC) == ()
 
 
-def test_a_table_that_caught_up_has_the_main_cursor_begin_anew_with_it() -> None:
-    found = dispatch({"a": replace(STEADY, cursor=7), "b": caught_up(replace(LOAD, cursor=8))}, 7, NOW, 4)
+def test_a_table_that_caught_up_has_the_main_loop_begin_anew_with_it() -> None:
+    found = dispatch({"a": replace(STEADY, loop=7), "b": caught_up(replace(LOAD, loop=8))}, 7, NOW, 4)
     assert found.main_yields
     assert found.starts == ()
 
 
-def test_a_table_apart_does_not_disturb_the_main_cursor() -> None:
+def test_a_table_apart_does_not_disturb_the_main_loop() -> None:
     apart = failed(STEADY, AWAY, alone=False)
-    found = dispatch({"a": replace(STEADY, cursor=7), "b": replace(apart, not_before=NOW)}, 7, NOW, 4)
+    found = dispatch({"a": replace(STEADY, loop=7), "b": replace(apart, not_before=NOW)}, 7, NOW, 4)
     assert not found.main_yields
-    assert found.starts == (CursorPlan(Road.STEADY, ("b",)),)
+    assert found.starts == (LoopPlan(Mode.STEADY, ("b",)),)
 
 
 def test_a_table_in_backoff_waits_and_the_others_do_not() -> None:
     apart = failed(STEADY, AWAY, alone=False)
-    assert apart.not_before == NOW + BACKOFF_FIRST
-    assert started(a=STEADY, b=apart) == (CursorPlan(Road.STEADY, ("a",), is_main=True),)
+    assert apart.not_before == NOW + TROUBLE.first
+    assert started(a=STEADY, b=apart) == (LoopPlan(Mode.STEADY, ("a",), is_main=True),)
 
 
 @pytest.mark.parametrize("error", [AWAY, OutcomeUnknown("no answer")])
 def test_what_may_pass_is_tried_again_for_ever(error: FrazilError) -> None:
-    standing = STEADY
+    state = STEADY
     for attempt in range(1, 200):
-        standing = failed(standing, error)
-        assert standing.road is Road.STEADY
-        assert standing.attempts == attempt
-        assert BACKOFF_FIRST <= standing.not_before - NOW <= BACKOFF_MAX
+        state = failed(state, error)
+        assert state.mode is Mode.STEADY
+        assert state.attempts == attempt
+        assert TROUBLE.first <= state.not_before - NOW <= TROUBLE.longest
 
 
 def test_a_run_that_only_drains_gives_up_in_the_end() -> None:
-    standing = STEADY
+    state = STEADY
     for _ in range(6):
-        standing = failed(standing, AWAY, attempts_max=6)
-        assert standing.is_free
-    assert failed(standing, AWAY, attempts_max=6).road is Road.STOPPED
+        state = failed(state, AWAY, attempts_max=6)
+        assert state.is_free
+    assert failed(state, AWAY, attempts_max=6).mode is Mode.STOPPED
 
 
 def test_a_fatal_error_among_others_is_confirmed_alone_before_the_table_stops() -> None:
     """Alone, what lies before the bad change is still published."""
     bad = BadInput("no number")
     first = failed(STEADY, bad, alone=False)
-    assert (first.road, first.apart, first.not_before) == (Road.STEADY, True, NOW)
+    assert (first.mode, first.apart, first.not_before) == (Mode.STEADY, True, NOW)
     second = failed(first, bad)
-    assert second.road is Road.STOPPED
+    assert second.mode is Mode.STOPPED
     assert not second.is_free
 
 
-@pytest.mark.parametrize("standing", [STEADY, LOAD, replace(STEADY, apart=True)])
-def test_a_source_that_lost_a_table_has_it_loaded_anew(standing: Standing) -> None:
+@pytest.mark.parametrize("state", [STEADY, LOAD, replace(STEADY, apart=True)])
+def test_a_source_that_lost_a_table_has_it_loaded_anew(state: LoopState) -> None:
     """H27."""
-    found = failed(standing, SourceLost("dropped"))
-    assert (found.road, found.anew, found.not_before) == (Road.RESYNC, True, NOW)
+    found = failed(state, SourceLost("dropped"))
+    assert (found.mode, found.anew, found.not_before) == (Mode.RESYNC, True, NOW)
 
 
 def test_a_source_that_keeps_losing_a_table_is_not_asked_without_a_pause() -> None:
@@ -118,17 +119,17 @@ def test_a_source_that_keeps_losing_a_table_is_not_asked_without_a_pause() -> No
 
 
 def test_a_source_without_scans_that_lost_a_table_stops_it() -> None:
-    assert failed(STEADY, SourceLost("gone"), can_rescan=False).road is Road.STOPPED
+    assert failed(STEADY, SourceLost("gone"), can_rescan=False).mode is Mode.STOPPED
 
 
 def test_what_was_asked_for_begins_anew_even_if_the_table_had_stopped() -> None:
     found = asked_for(failed(STEADY, BadInput("no number")), NOW)
     assert found.is_free
-    assert started(a=found) == (CursorPlan(Road.RESYNC, ("a",)),)
+    assert started(a=found) == (LoopPlan(Mode.RESYNC, ("a",)),)
 
 
 def test_a_table_that_lags_stays_apart_longer_each_time() -> None:
-    first = after_lag(replace(STEADY, cursor=3), NOW)
+    first = after_lag(replace(STEADY, loop=3), NOW)
     second = after_lag(first, NOW)
     assert first.apart
     assert first.is_free
@@ -148,7 +149,7 @@ def test_when_all_tables_fail_at_once_they_wait_together() -> None:
 
 @given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
 def test_backoff_is_between_half_a_second_and_a_minute(attempts: int, jitter: float) -> None:
-    assert BACKOFF_FIRST / 2 <= backoff(attempts, jitter) <= BACKOFF_MAX
+    assert TROUBLE.first / 2 <= backoff(attempts, jitter) <= TROUBLE.longest
 
 
 def test_a_stopped_table_is_outlived_when_it_is_too_far_behind() -> None:
@@ -160,19 +161,70 @@ def test_a_stopped_table_is_outlived_when_it_is_too_far_behind() -> None:
 
 
 roads = st.sampled_from(
-    [STEADY, LOAD, RESYNC, replace(STEADY, apart=True), Standing(Road.STOPPED), Standing(Road.DONE)]
+    [STEADY, LOAD, RESYNC, replace(STEADY, apart=True), LoopState(Mode.STOPPED), LoopState(Mode.DONE)]
 )
 
 
 @given(st.dictionaries(st.text("abcdef", min_size=1, max_size=2), roads), st.integers(1, 4))
-def test_no_table_is_ever_in_two_cursors_and_none_that_may_run_is_forgotten(
-    standings: dict[str, Standing], loads: int
+def test_no_table_is_ever_in_two_loops_and_none_that_may_run_is_forgotten(
+    loop_states: dict[str, LoopState], loads: int
 ) -> None:
-    for _ in range(len(standings) + 1):
-        found = dispatch(standings, None, NOW, loads)
+    for _ in range(len(loop_states) + 1):
+        found = dispatch(loop_states, None, NOW, loads)
         taken = [name for plan in found.starts for name in plan.tables]
         assert len(taken) == len(set(taken))
-        assert sum(len(plan.tables) for plan in found.starts if plan.road in (Road.LOAD, Road.RESYNC)) <= loads
+        assert sum(len(plan.tables) for plan in found.starts if plan.mode in (Mode.LOAD, Mode.RESYNC)) <= loads
         # Whoever was taken is done by the next turn.
-        standings = {**standings, **{name: Standing(Road.DONE) for name in taken}}
-    assert all(one.is_over for one in standings.values())
+        loop_states = {**loop_states, **{name: LoopState(Mode.DONE) for name in taken}}
+    assert all(one.is_over for one in loop_states.values())
+
+
+CRASH = Unexplained("a worker died")
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_nobody_explains_is_tried_again_where_it_was_a_few_times(apart: bool) -> None:
+    one = replace(STEADY, apart=apart)
+    for attempt in range(1, UNEXPLAINED_MAX):
+        one = failed(one, CRASH, alone=True)
+        assert (one.mode, one.apart, one.attempts) == (Mode.STEADY, apart, attempt)
+        assert one.not_before > NOW
+
+
+def test_a_table_that_fails_so_among_others_that_go_well_reads_alone_from_then_on() -> None:
+    """Their progress would count as its own."""
+    found = failed(STEADY, CRASH, alone=False)
+    assert (found.mode, found.apart, found.attempts) == (Mode.STEADY, True, 1)
+
+
+def test_an_outage_before_counts_for_nothing_when_something_fails_without_a_reason() -> None:
+    one = STEADY
+    for _ in range(UNEXPLAINED_MAX):
+        one = failed(one, AWAY)
+    one = failed(failed(failed(one, CRASH), AWAY), AWAY)
+    assert (one.mode, one.unexplained) == (Mode.STEADY, 1)
+    assert caught_up(one).unexplained == 0
+
+
+def test_after_that_each_table_is_read_apart_and_counted_anew() -> None:
+    found = failed(replace(STEADY, unexplained=UNEXPLAINED_MAX - 1), CRASH, alone=False)
+    assert (found.mode, found.apart, found.attempts) == (Mode.STEADY, True, 0)
+
+
+def test_the_one_that_fails_by_itself_so_often_stops() -> None:
+    one = replace(STEADY, apart=True)
+    for _ in range(UNEXPLAINED_MAX):
+        one = failed(one, CRASH, alone=True)
+    assert one.mode is Mode.STOPPED
+    assert one.error is CRASH
+
+
+def test_no_more_suspects_than_some_are_read_apart_at_once() -> None:
+    """Each of them asks the source for everything. One that lags is no suspect."""
+    suspect = replace(STEADY, apart=True, error=CRASH)
+    loop_states = {f"t{n}": suspect for n in range(APART_AT_ONCE + 3)}
+    assert len(started(**loop_states)) == APART_AT_ONCE
+    loop_states["t0"] = replace(suspect, loop=7)
+    assert len(started(**loop_states)) == APART_AT_ONCE - 1
+    lagging = {f"l{n}": after_lag(STEADY, NOW) for n in range(APART_AT_ONCE + 3)}
+    assert len(started(**lagging)) == APART_AT_ONCE + 3

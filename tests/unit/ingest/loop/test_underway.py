@@ -5,23 +5,23 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from unit.coordinator.coordinator_builders import entry
+from unit.commit.commit_builders import entry
 
 from frazil.config.routing import Route
-from frazil.config.tables import TableEntry
-from frazil.daemon.tables import Origin, RunningTable
-from frazil.daemon.windows import Executors, WindowWriter
-from frazil.model.epoch import Frontier, Window
-from frazil.model.names import TableName
+from frazil.config.table_entries import TableEntry
+from frazil.ingest.loop.target_tables import SourceState, TargetTable
+from frazil.ingest.write.window_writer import Executors, WindowWriter
+from frazil.model.frontier import Frontier, Window
+from frazil.model.ids import TableName
 from frazil.model.position import Hlc
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 UPPER = entry(10).resolved
 
 
-def running_table() -> RunningTable:
+def running_table() -> TargetTable:
     route = Route("orders", TableEntry.model_validate({"source": "orders"}), TableName(("shop",), "orders"))
-    table = RunningTable(Origin(route, 0))
+    table = TargetTable(SourceState(route, 0))
     table.start_at(Frontier(Hlc(1), ""), None, NOW)
     return table
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import BadInput, ConfigError, DoesNotFit, UnknownColumn
-from frazil.workers.sift import bad_rows
+from frazil.ingest.quarantine.bisect import bad_rows
 
 
 def batch(bad: list[bool]) -> pa.RecordBatch:

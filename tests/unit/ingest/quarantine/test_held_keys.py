@@ -7,12 +7,13 @@ from typing import Any
 from uuid import UUID
 
 from frazil.config.routing import Route
-from frazil.config.tables import TableEntry
-from frazil.daemon.capturing import Capturing
-from frazil.daemon.tables import Origin, RunningTable
+from frazil.config.table_entries import TableEntry
+from frazil.ingest.loop.table_stats import TableStats
+from frazil.ingest.loop.target_tables import SourceState, TargetTable
+from frazil.ingest.quarantine.held_keys import HeldKeys
 from frazil.model.change import CaptureReport
+from frazil.model.ids import JobId, TableName, batch_id
 from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
-from frazil.model.names import JobId, TableName, batch_id
 from frazil.model.position import Hlc
 from frazil.model.write import Role
 
@@ -32,8 +33,8 @@ class World:
 
     def __post_init__(self) -> None:
         route = Route("t", TableEntry(source="t"), TableName.parse("shop.t"))
-        self.table = RunningTable(Origin(route, 0), Role.QUARANTINE)
-        self.capturing = Capturing(self, self, JOB, lambda _, rows: self.told.append(rows))  # type: ignore[arg-type]
+        self.table = TargetTable(SourceState(route, 0), Role.QUARANTINE)
+        self.capturing = HeldKeys(self, self, JOB, lambda _, rows: self.told.append(rows))  # type: ignore[arg-type]
 
     def head(self, table: TableName) -> TableHead:
         assert table.text == "shop.t__quarantine"
@@ -160,3 +161,17 @@ def test_nothing_is_read_while_nothing_is_in_quarantine_or_nothing_changed() -> 
     world.capturing.forget([world.table])
     assert world.captured == world.captured == {"a": (5, 0)}
     assert world.reads == 1
+
+
+def test_what_is_in_quarantine_is_told_when_the_ledger_was_read_and_not_only_with_the_next_window() -> None:
+    world = World()
+    world.table.stats = TableStats(records=3, position_deletes=1)
+    world.capturing.forget([world.table])
+    assert (world.told, world.reads) == ([2], 0)
+
+
+def test_rows_of_other_tables_are_not_taken_for_those_of_a_quarantine() -> None:
+    world = World()
+    mirror = TargetTable(world.table.origin, stats=TableStats(records=3))
+    world.capturing.forget([mirror, world.table])
+    assert world.told == []

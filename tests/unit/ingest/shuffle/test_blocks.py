@@ -1,4 +1,4 @@
-"""Parcels: every row arrives once, in its order, and no task holds more than it may."""
+"""Shuffle blocks: every row arrives once, in its order, and no task holds more than it may."""
 
 from __future__ import annotations
 
@@ -15,19 +15,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worker_builders import delete, in_batches, report, row, travel, upsert
+from unit.ingest.write.worker_builders import change_rows, delete, in_batches, report, row, upsert
 
 from frazil.errors import BadInput, SourceUnavailable, StorageUnavailable
-from frazil.model.arrow import TRAVEL
-from frazil.model.change import REPORT_EPOCH, SORT_COLUMNS, Op
-from frazil.workers import parcels
-from frazil.workers.depot import fetch, parcel_folder, stow
-from frazil.workers.fold import fold_changes, sort_travel
-from frazil.workers.parcels import (
+from frazil.ingest.shuffle import blocks
+from frazil.ingest.shuffle.blocks import (
+    BLOCK,
     GROUP_BYTES,
-    PARCEL,
+    Block,
     Groups,
-    Parcel,
     Share,
     from_spark,
     key_hashes,
@@ -35,9 +31,13 @@ from frazil.workers.parcels import (
     to_spark,
     unpack,
 )
+from frazil.ingest.shuffle.local_files import block_folder, fetch, write_blocks
+from frazil.ingest.write.fold import fold_changes, sort_changes
+from frazil.model.arrow import CHANGE_SCHEMA
+from frazil.model.change import REPORT_EPOCH, SORT_COLUMNS, Op
 
 Row = dict[str, object]
-Moves = Callable[[Iterable[Parcel], int], list[list[tuple[int, pa.RecordBatch]]]]
+Moves = Callable[[Iterable[Block], int], list[list[tuple[int, pa.RecordBatch]]]]
 CHANGES = st.lists(
     st.builds(
         row,
@@ -67,24 +67,24 @@ def after_each_other(shapes: Sequence[tuple[int, int]]) -> list[Share]:
     return shares
 
 
-def shuffled(packed: Iterable[Parcel], shards: int) -> list[list[tuple[int, pa.RecordBatch]]]:
-    """What Spark makes of the output of reading tasks: each shard's parcels sorted by group, in batches."""
-    whole = pa.Table.from_batches(to_spark(packed), PARCEL)
+def shuffled(packed: Iterable[Block], shards: int) -> list[list[tuple[int, pa.RecordBatch]]]:
+    """What Spark makes of the output of reading tasks: each shard's blocks sorted by group, in batches."""
+    whole = pa.Table.from_batches(to_spark(packed), BLOCK)
     order = whole.sort_by("group")
     mine = [order.filter(pa.compute.equal(order["shard"], n)).to_batches(max_chunksize=3) for n in range(shards)]
     return [list(from_spark(batches)) for batches in mine]
 
 
-def stowed(packed: Iterable[Parcel], shards: int) -> list[list[tuple[int, pa.RecordBatch]]]:
+def written_blocks(packed: Iterable[Block], shards: int) -> list[list[tuple[int, pa.RecordBatch]]]:
     """As tasks of one machine hand them over: two readers, each with a file."""
     with tempfile.TemporaryDirectory() as folder:
-        parcels = list(packed)
-        halves = [parcels[0::2], parcels[1::2]]
-        places = [p for n, half in enumerate(halves) for p in stow(half, f"{folder}/{n}")]
+        blocks = list(packed)
+        halves = [blocks[0::2], blocks[1::2]]
+        places = [p for n, half in enumerate(halves) for p in write_blocks(half, f"{folder}/{n}")]
         return [list(fetch([place for place in places if place.shard == n])) for n in range(shards)]
 
 
-ROADS: dict[str, Moves] = {"shuffle": shuffled, "files": stowed}
+ROADS: dict[str, Moves] = {"shuffle": shuffled, "files": written_blocks}
 any_road = pytest.mark.parametrize("move", ROADS.values(), ids=ROADS.keys())
 
 
@@ -113,11 +113,11 @@ def test_the_net_changes_are_the_same_however_rows_are_packed(
     """H2, H34: also where a group is more than a task may hold."""
     expected = [r for _, _, rows in fold_changes([in_order(changes)]) for r in rows.to_pylist()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parcels, "PACKED_TOGETHER", together)
-        patch.setattr(parcels, "HELD_BYTES_MAX", held)
-        patch.setattr(parcels, "_MERGED_BYTES", held // 3 + 1)
-        arrived = sent(in_batches(travel(changes), sizes), groups, move=move)
-    found = [r for rows in arrived for _, _, kept in fold_changes([travel(rows)]) for r in kept.to_pylist()]
+        patch.setattr(blocks, "PACKED_TOGETHER", together)
+        patch.setattr(blocks, "HELD_BYTES_MAX", held)
+        patch.setattr(blocks, "_MERGED_BYTES", held // 3 + 1)
+        arrived = sent(in_batches(change_rows(changes), sizes), groups, move=move)
+    found = [r for rows in arrived for _, _, kept in fold_changes([change_rows(rows)]) for r in kept.to_pylist()]
     assert counted(found) == counted(expected)
 
 
@@ -129,22 +129,24 @@ def test_a_changelog_gets_every_version_once_and_in_order(
 ) -> None:
     expected = [r for _, _, rows in fold_changes([in_order(changes)], (0, 1, 2)) for r in rows.to_pylist()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parcels, "PACKED_TOGETHER", together)
-        patch.setattr(parcels, "HELD_BYTES_MAX", held)
-        patch.setattr(parcels, "_MERGED_BYTES", held // 3 + 1)
-        arrived = sent(in_batches(travel(changes), sizes), groups, (0, 1, 2), move)
+        patch.setattr(blocks, "PACKED_TOGETHER", together)
+        patch.setattr(blocks, "HELD_BYTES_MAX", held)
+        patch.setattr(blocks, "_MERGED_BYTES", held // 3 + 1)
+        arrived = sent(in_batches(change_rows(changes), sizes), groups, (0, 1, 2), move)
     for rows in arrived:
         for _, versions in groupby(rows, key=lambda r: (r["table"], r["epoch"], r["key"])):
             order = placed(list(versions))
             assert order == sorted(order)
-    found = [r for rows in arrived for _, _, kept in fold_changes([travel(rows)], (0, 1, 2)) for r in kept.to_pylist()]
+    found = [
+        r for rows in arrived for _, _, kept in fold_changes([change_rows(rows)], (0, 1, 2)) for r in kept.to_pylist()
+    ]
     assert counted(found) == counted(expected)
 
 
 @given(changes=CHANGES, groups=GROUPS)
 @settings(max_examples=100)
 def test_a_table_and_epoch_never_come_back_and_a_key_has_one_shard(changes: list[Row], groups: Groups) -> None:
-    arrived = sent([travel(changes)], groups)
+    arrived = sent([change_rows(changes)], groups)
     for rows in arrived:
         runs = [place for place, _ in groupby((r["table"], r["epoch"]) for r in rows)]
         assert len(runs) == len(set(runs))
@@ -155,15 +157,15 @@ def test_a_table_and_epoch_never_come_back_and_a_key_has_one_shard(changes: list
 
 
 def in_order(changes: list[Row]) -> pa.RecordBatch:
-    return sort_travel(pa.Table.from_batches([travel(changes)], TRAVEL))
+    return sort_changes(pa.Table.from_batches([change_rows(changes)], CHANGE_SCHEMA))
 
 
 def test_nothing_packs_to_nothing() -> None:
     groups = Groups.by_weight({0: 1}, 1, 2)
     assert list(pack([], groups)) == []
-    assert list(pack([travel([])], groups)) == []
+    assert list(pack([change_rows([])], groups)) == []
     assert list(unpack([])) == []
-    assert list(from_spark([pa.RecordBatch.from_pylist([], schema=PARCEL)])) == []
+    assert list(from_spark([pa.RecordBatch.from_pylist([], schema=BLOCK)])) == []
     assert list(fetch([])) == []
 
 
@@ -173,7 +175,7 @@ def test_reports_and_errors_arrive_once_before_the_rows_of_their_table() -> None
     error = row(1, REPORT_EPOCH, "split-b", None, None, Op.ERROR, b"pickled")
     rows = [upsert(n, 10, table=n % 2, epoch=n // 2 % 2) for n in range(40)]
     told = [report("split-a", 10, rows=40), report("split-c", None), error]
-    arrived = sent([travel([*rows, *told])], groups)
+    arrived = sent([change_rows([*rows, *told])], groups)
     assert counted(r for shard in arrived for r in shard) == counted([*rows, *told])
     for shard in arrived:
         for table, mine in groupby(shard, key=lambda r: r["table"]):
@@ -183,24 +185,24 @@ def test_reports_and_errors_arrive_once_before_the_rows_of_their_table() -> None
 
 def test_reports_go_to_the_first_group_of_their_table() -> None:
     groups = Groups(3, 2, {0: Share(0, 2, 5), 1: Share(10, 2, 5)})
-    rows = travel([report(f"split-{n}", n, table=n % 2) for n in range(50)])
+    rows = change_rows([report(f"split-{n}", n, table=n % 2) for n in range(50)])
     hashes = key_hashes(rows)
     places = groups.places(rows, hashes)
     assert (places // 3).tolist() == [0, 10] * 25
     assert (places % 3).tolist() == (hashes % 3).tolist()
 
 
-def test_a_retried_reading_task_packs_the_same_parcels() -> None:
-    """H41: the shuffle may take one attempt's parcels for one shard and another's for the next."""
+def test_a_retried_reading_task_packs_the_same_blocks() -> None:
+    """H41: the shuffle may take one attempt's blocks for one shard and another's for the next."""
     groups = Groups.by_weight({0: 100 * GROUP_BYTES}, 3, 2)
-    batches = [travel([upsert(n, n % 7, epoch=n % 3) for n in range(start, start + 500)]) for start in (0, 500)]
+    batches = [change_rows([upsert(n, n % 7, epoch=n % 3) for n in range(start, start + 500)]) for start in (0, 500)]
     first, again = (pa.Table.from_batches(to_spark(pack(batches, groups))) for _ in range(2))
     assert first.equals(again)
 
 
 def test_a_key_that_changes_all_the_time_crosses_the_shuffle_once() -> None:
     groups = Groups.by_weight({0: 1}, 1, 2)
-    changes = travel([upsert(n % 300, n) for n in range(30_000)])
+    changes = change_rows([upsert(n % 300, n) for n in range(30_000)])
     arrived = sent([changes], groups)
     newest = {r["key"]: r["major"] for rows in arrived for r in rows}
     assert sum(map(len, arrived)) == 300
@@ -210,14 +212,16 @@ def test_a_key_that_changes_all_the_time_crosses_the_shuffle_once() -> None:
 
 
 def test_a_hot_key_stays_in_memory_where_only_its_newest_version_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parcels, "HELD_BYTES_MAX", 20_000)
-    monkeypatch.setattr(parcels, "PACKED_TOGETHER", 4_000)
-    monkeypatch.setattr(parcels, "Spool", None)
+    monkeypatch.setattr(blocks, "HELD_BYTES_MAX", 20_000)
+    monkeypatch.setattr(blocks, "PACKED_TOGETHER", 4_000)
+    monkeypatch.setattr(blocks, "SpillFile", None)
     groups = Groups.by_weight({0: 1}, 1, 1)
-    changes = [travel([upsert(1, at), delete(2, at)]) for at in range(3_000)]
+    changes = [change_rows([upsert(1, at), delete(2, at)]) for at in range(3_000)]
     (arrived,) = sent(changes, groups)
     assert len(arrived) < 1_000
-    assert [(r["key"], r["major"]) for _, _, kept in fold_changes([travel(arrived)]) for r in kept.to_pylist()] == [
+    assert [
+        (r["key"], r["major"]) for _, _, kept in fold_changes([change_rows(arrived)]) for r in kept.to_pylist()
+    ] == [
         ("[1]", 2_999),
         ("[2]", 2_999),
     ]
@@ -226,12 +230,12 @@ def test_a_hot_key_stays_in_memory_where_only_its_newest_version_counts(monkeypa
 def test_what_a_changelog_keeps_of_a_hot_key_goes_to_disk_and_comes_back_in_small_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parcels, "HELD_BYTES_MAX", 100_000)
-    monkeypatch.setattr(parcels, "PACKED_TOGETHER", 5_000)
-    monkeypatch.setattr(parcels, "_MERGED_BYTES", 4_000)
+    monkeypatch.setattr(blocks, "HELD_BYTES_MAX", 100_000)
+    monkeypatch.setattr(blocks, "PACKED_TOGETHER", 5_000)
+    monkeypatch.setattr(blocks, "_MERGED_BYTES", 4_000)
     groups = Groups.by_weight({0: 1}, 1, 1)
     order = np.random.default_rng(7).permutation(20_000)
-    changes = [travel([upsert(1, int(at))]) for at in order]
+    changes = [change_rows([upsert(1, int(at))]) for at in order]
     (mine,) = shuffled(pack(changes, groups, (0,)), 1)
     parts = list(unpack(mine, (0,)))
     assert [at for part in parts for at in part.column("major").to_pylist()] == list(range(20_000))
@@ -239,12 +243,12 @@ def test_what_a_changelog_keeps_of_a_hot_key_goes_to_disk_and_comes_back_in_smal
 
 
 def test_a_group_that_is_larger_than_expected_is_merged_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parcels, "HELD_BYTES_MAX", 50_000)
-    monkeypatch.setattr(parcels, "PACKED_TOGETHER", 10_000)
-    monkeypatch.setattr(parcels, "_MERGED_BYTES", 2_000)
+    monkeypatch.setattr(blocks, "HELD_BYTES_MAX", 50_000)
+    monkeypatch.setattr(blocks, "PACKED_TOGETHER", 10_000)
+    monkeypatch.setattr(blocks, "_MERGED_BYTES", 2_000)
     groups = Groups.by_weight({0: 1, 1: 1}, 2, 1)
     changes = [upsert(n * 7919 % 10_000, n, table=n % 2, epoch=n // 2 % 2) for n in range(10_000)]
-    (mine,) = shuffled(pack(in_batches(travel(changes), [100] * 99), groups), 1)
+    (mine,) = shuffled(pack(in_batches(change_rows(changes), [100] * 99), groups), 1)
     parts = list(unpack(mine))
     rows = [r for part in parts for r in part.to_pylist()]
     assert counted(rows) == counted(changes)
@@ -255,7 +259,7 @@ def test_a_group_that_is_larger_than_expected_is_merged_from_disk(monkeypatch: p
 def test_a_change_without_a_key_is_refused_where_it_arrives() -> None:
     """H20."""
     groups = Groups.by_weight({0: 1}, 1, 1)
-    (mine,) = shuffled(pack([travel([upsert(1, 1), row(0, 0, None, 5, 0, Op.UPSERT, b"{}")])], groups), 1)  # type: ignore[arg-type]
+    (mine,) = shuffled(pack([change_rows([upsert(1, 1), row(0, 0, None, 5, 0, Op.UPSERT, b"{}")])], groups), 1)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="without a key"):
         list(fold_changes(unpack(mine)))
 
@@ -283,45 +287,45 @@ def test_an_epoch_cannot_lie_in_two_groups_that_other_epochs_share(share: Share)
 
 
 def test_hashes_depend_on_the_key_alone() -> None:
-    rows = travel([upsert(n, n) for n in (5, 77, 5, 123_456)])
+    rows = change_rows([upsert(n, n) for n in (5, 77, 5, 123_456)])
     hashes = key_hashes(rows)
     assert hashes[0] == hashes[2]
     assert len(set(hashes.tolist())) == 3
     assert key_hashes(rows.slice(1, 2)).tolist() == hashes[1:3].tolist()
 
 
-def test_what_cannot_be_stowed_or_fetched_names_the_file(tmp_path: Path) -> None:
+def test_what_cannot_be_written_or_fetched_names_the_file(tmp_path: Path) -> None:
     """A full or vanished scratch disk is told as such, and what was asked for can be tried again."""
     groups = Groups.by_weight({0: 1}, 1, 1)
-    parcels = list(pack([travel([upsert(1, 1)])], groups))
+    blocks = list(pack([change_rows([upsert(1, 1)])], groups))
     gone = f"{tmp_path}/nowhere/0"
     with pytest.raises(StorageUnavailable, match="nowhere/0"):
-        list(stow(parcels, gone))
+        list(write_blocks(blocks, gone))
     with pytest.raises(StorageUnavailable, match="dev/full"):
-        list(stow(parcels, "/dev/full"))
-    (place,) = stow(parcels, f"{tmp_path}/0")
+        list(write_blocks(blocks, "/dev/full"))
+    (place,) = write_blocks(blocks, f"{tmp_path}/0")
     Path(place.path).unlink()
     with pytest.raises(StorageUnavailable, match=place.path):
         list(fetch([place]))
 
 
-def test_a_folder_of_parcels_goes_whatever_happens_and_never_hides_why_a_job_failed(
+def test_a_folder_of_blocks_goes_whatever_happens_and_never_hides_why_a_job_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """H11: a task that still writes while its folder is removed must not turn an error that passes into another one."""
     monkeypatch.setattr(os, "rmdir", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOTEMPTY, "not empty")))
-    with pytest.raises(SourceUnavailable), parcel_folder(str(tmp_path)):
+    with pytest.raises(SourceUnavailable), block_folder(str(tmp_path)):
         raise SourceUnavailable("it does not answer")
     monkeypatch.undo()
-    with parcel_folder(str(tmp_path)) as folder:
+    with block_folder(str(tmp_path)) as folder:
         (Path(folder) / "0").write_bytes(b"rows")
     assert not Path(folder).exists()
 
 
-def test_a_full_disk_under_a_folder_of_parcels_can_be_tried_again(tmp_path: Path) -> None:
-    with pytest.raises(StorageUnavailable, match="nowhere"), parcel_folder(f"{tmp_path}/nowhere"):
+def test_a_full_disk_under_a_folder_of_blocks_can_be_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(StorageUnavailable, match="nowhere"), block_folder(f"{tmp_path}/nowhere"):
         pass
-    with pytest.raises(StorageUnavailable, match="parcels-"), parcel_folder(str(tmp_path)):
+    with pytest.raises(StorageUnavailable, match="blocks-"), block_folder(str(tmp_path)):
         raise OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(ConnectionRefusedError), parcel_folder(str(tmp_path)):
+    with pytest.raises(ConnectionRefusedError), block_folder(str(tmp_path)):
         raise ConnectionRefusedError(errno.ECONNREFUSED, "the JVM is gone")

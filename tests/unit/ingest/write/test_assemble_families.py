@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import UnknownColumn
-from frazil.model.arrow import TRAVEL
+from frazil.ingest.write.assemble_families import Assembled, WholeKeys, assemble
+from frazil.ingest.write.column_mask import from_masks, to_masks
+from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import Op
-from frazil.model.columns import LONG, STRING, Field, Schema
-from frazil.model.names import TableName
-from frazil.model.parts import PRIMARY, Part
+from frazil.model.ids import TableName
+from frazil.model.schema import LONG, PRIMARY, STRING, ColumnFamily, Field, Schema
 from frazil.model.write import DeleteMode, TableTask
-from frazil.workers.assembling import Assembled, WholeKeys, assemble
-from frazil.workers.presence import from_masks, to_masks
 
 F2, UNTOLD = 5, 6
 FIELDS = (Field(1, "id", LONG, True), Field(2, "name", STRING), Field(3, "note", STRING), Field(4, "lost", STRING))
@@ -29,7 +28,7 @@ TASK = TableTask(
     key=("id",),
     mode=DeleteMode.VECTORS,
     epochs=(),
-    parts=(Part(PRIMARY, ("id", "name")), Part(F2, ("note",))),
+    parts=(ColumnFamily(PRIMARY, ("id", "name")), ColumnFamily(F2, ("note",))),
 )
 UP, DEL = Op.UPSERT, Op.DELETE
 
@@ -39,7 +38,7 @@ def travelling(*changes: tuple[int, int, Op]) -> pa.RecordBatch:
         {"table": 0, "epoch": 0, "key": f"[{key}]", "part": part, "major": 1, "minor": 0, "op": int(op)}
         for key, part, op in changes
     ]
-    return pa.RecordBatch.from_pylist(rows, schema=TRAVEL)
+    return pa.RecordBatch.from_pylist(rows, schema=CHANGE_SCHEMA)
 
 
 def put_together(*changes: tuple[int, int, Op, dict[str, Any]], keys: bool = True) -> Assembled:

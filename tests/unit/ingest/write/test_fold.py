@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worker_builders import delete, in_batches, row, travel, upsert
+from worker_builders import change_rows, delete, in_batches, row, upsert
 
 from frazil.errors import BadInput
-from frazil.model.arrow import TRAVEL
+from frazil.ingest.write import fold
+from frazil.ingest.write.fold import differ, fold_changes, sort_changes
+from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import Op
-from frazil.workers import fold
-from frazil.workers.fold import fold_changes, fold_columns, sort_travel
 
 KEYS = st.one_of(st.sampled_from(["[1]", "[2]", "[10]"]), st.text(max_size=3))
 CHANGES = st.lists(
@@ -50,7 +51,7 @@ def test_the_last_position_of_each_key_wins_wherever_batches_are_cut(
         best = expected.get(key)
         if best is None or rank >= (best["major"], best["minor"], best["op"]):
             expected[key] = change
-    batches = in_batches(sort_travel(pa.Table.from_batches([travel(changes)], TRAVEL)), sizes)
+    batches = in_batches(sort_changes(pa.Table.from_batches([change_rows(changes)], CHANGE_SCHEMA)), sizes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fold, "CHUNK_ROWS", chunk)
         result = folded(batches)
@@ -73,7 +74,7 @@ def test_a_changelog_keeps_each_position_of_a_key_once_while_other_tables_fold(
         else:
             newest[place] = max(newest.get(place, (-1, -1)), position)
     expected |= {(*place, *position) for place, position in newest.items()}
-    batches = in_batches(sort_travel(pa.Table.from_batches([travel(changes)], TRAVEL)), sizes)
+    batches = in_batches(sort_changes(pa.Table.from_batches([change_rows(changes)], CHANGE_SCHEMA)), sizes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fold, "CHUNK_ROWS", chunk)
         result = [(t, e, r["key"], r["major"], r["minor"]) for t, e, r in folded(batches, changelogs=(1,))]
@@ -81,22 +82,22 @@ def test_a_changelog_keeps_each_position_of_a_key_once_while_other_tables_fold(
 
 
 def test_at_one_position_an_upsert_outranks_a_delete() -> None:
-    rows = sort_travel(pa.Table.from_batches([travel([upsert(1, 5), delete(1, 5)])]))
+    rows = sort_changes(pa.Table.from_batches([change_rows([upsert(1, 5), delete(1, 5)])]))
     assert [r["op"] for _, _, r in folded([rows])] == [Op.UPSERT]
 
 
 def test_a_newer_delete_outranks_an_older_upsert_in_the_next_batch() -> None:
-    assert [r["op"] for _, _, r in folded([travel([upsert(1, 5)]), travel([delete(1, 6)])])] == [Op.DELETE]
+    assert [r["op"] for _, _, r in folded([change_rows([upsert(1, 5)]), change_rows([delete(1, 6)])])] == [Op.DELETE]
 
 
 def test_the_minor_part_of_a_position_decides_between_equal_major_parts() -> None:
     rows = [upsert(1, 5, "old", minor=1), upsert(1, 5, "new", minor=2)]
-    assert b"new" in folded([travel(rows)])[0][2]["payload"]
+    assert b"new" in folded([change_rows(rows)])[0][2]["payload"]
 
 
 def test_runs_come_by_table_and_epoch_and_no_pair_comes_back() -> None:
     rows = [upsert(k, k, table=t, epoch=e) for t in (0, 1) for e in (0, 1) for k in (1, 2, 3)]
-    pairs = [(t, e) for t, e, _ in fold_changes(in_batches(travel(rows), [2, 2, 2, 2, 2]))]
+    pairs = [(t, e) for t, e, _ in fold_changes(in_batches(change_rows(rows), [2, 2, 2, 2, 2]))]
     assert list(dict.fromkeys(pairs)) == sorted(set(pairs)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert pairs == sorted(pairs)
 
@@ -104,24 +105,24 @@ def test_runs_come_by_table_and_epoch_and_no_pair_comes_back() -> None:
 def test_keys_sort_by_their_utf8_bytes_as_in_spark() -> None:
     """UTF-16 order, Java's own, would put the emoji before U+FFFD."""
     keys = ["\U0001f600", "\ufffd", "é", "z", "Z", "", "a\x00"]
-    rows = travel([row(0, 0, key, 1, 0, Op.UPSERT, b"") for key in keys])
-    assert sort_travel(pa.Table.from_batches([rows])).column("key").to_pylist() == sorted(keys, key=str.encode)
+    rows = change_rows([row(0, 0, key, 1, 0, Op.UPSERT, b"") for key in keys])
+    assert sort_changes(pa.Table.from_batches([rows])).column("key").to_pylist() == sorted(keys, key=str.encode)
 
 
 def test_nothing_folds_to_nothing() -> None:
     assert folded([]) == []
-    assert folded([travel([])]) == []
-    assert sort_travel(pa.Table.from_batches([], TRAVEL)).num_rows == 0
+    assert folded([change_rows([])]) == []
+    assert sort_changes(pa.Table.from_batches([], CHANGE_SCHEMA)).num_rows == 0
 
 
 def test_a_change_without_a_key_is_bad_input() -> None:
     """H20."""
     with pytest.raises(BadInput, match="without a key"):
-        folded([travel([{**upsert(1, 5), "key": None}])])
+        folded([change_rows([{**upsert(1, 5), "key": None}])])
 
 
 def test_large_strings_from_spark_are_taken_too() -> None:
-    rows = travel([upsert(1, 5), upsert(1, 6)])
+    rows = change_rows([upsert(1, 5), upsert(1, 6)])
     large = rows.set_column(2, "key", rows.column("key").cast(pa.large_string()))
     assert len(folded([large])) == 1
 
@@ -136,7 +137,7 @@ def test_memory_stays_bounded_however_long_the_stream_and_the_run_of_one_key_are
         for number in range(40):
             # Half of the batches repeat one key over and over, half bring new keys.
             keys = ["[same]"] * 10_000 if number < 20 else [f"[x{number:03d}-{i:05d}]" for i in range(10_000)]
-            yield travel(row(0, 0, key, number * 10_000 + i, 0, Op.UPSERT, payload) for i, key in enumerate(keys))
+            yield change_rows(row(0, 0, key, number * 10_000 + i, 0, Op.UPSERT, payload) for i, key in enumerate(keys))
 
     count = 0
     for _, _, rows in fold_changes(stream()):
@@ -146,16 +147,22 @@ def test_memory_stays_bounded_however_long_the_stream_and_the_run_of_one_key_are
     assert peak < 6 * fold.CHUNK_BYTES
 
 
-def test_columns_fold_by_their_values_and_take_null_for_a_value() -> None:
-    rows = pa.record_batch({"a": [1, 1, 2, 2, 2], "b": ["x", "x", None, None, "y"], "n": [1, 2, 3, 4, 5]})
-    kept = [r for b in fold_columns(in_batches(rows, [1, 1, 1, 1]), ("a", "b")) for r in b.column("n").to_pylist()]
-    assert kept == [2, 4, 5]
+@pytest.mark.parametrize(
+    ("values", "other"),
+    [
+        (["x", "x", None, None, "y"], [False, True, False, True]),
+        ([float("nan"), float("nan"), 0.0, -0.0, 1.0], [False, True, False, True]),
+        ([{"a": [1]}, {"a": [1]}, {"a": [2]}, None, None], [False, True, True, False]),
+    ],
+)
+def test_values_differ_as_they_do_to_spark(values: list[Any], other: list[bool]) -> None:
+    assert differ(pa.record_batch({"v": values}), ["v"]).tolist() == other
 
 
 @pytest.mark.slow
 def test_more_than_one_batch_holds_is_refused_and_never_cut_off() -> None:
     """A column of two gigabytes does not fit into a batch; what lies in the next one must not vanish."""
-    large = travel([upsert(n, n, "x" * (1 << 20)) for n in range(1100)])
+    large = change_rows([upsert(n, n, "x" * (1 << 20)) for n in range(1100)])
     with pytest.raises(BadInput, match=r"2,200 changes of .* MB are too much") as caught:
-        sort_travel(pa.Table.from_batches([large, large]))
+        sort_changes(pa.Table.from_batches([large, large]))
     assert "small_epoch_bytes" in caught.value.hint

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from frazil.daemon.windows import TASK_BYTES, Executors, WindowWriter
-from frazil.model.epoch import Window
+from frazil.ingest.write.window_writer import TASK_BYTES, Executors, WindowWriter
+from frazil.model.frontier import Window
 from frazil.model.ports import Split
 from frazil.model.position import Hlc
 

@@ -1,4 +1,4 @@
-"""Travelling rows are ordered as Arrow would order them, whatever their keys look like."""
+"""Change rows are ordered as Arrow would order them, whatever their keys look like."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pyarrow.compute as pc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.model.arrow import TRAVEL
+from frazil.ingest.write.fold import fold_changes
+from frazil.ingest.write.row_order import change_order
+from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import SORT_COLUMNS
-from frazil.workers.fold import fold_changes
-from frazil.workers.ordering import travel_order
 
 FEW = st.integers(0, 2)
 NUMBERED = st.integers(-(10**12), 10**12).map(lambda number: f"[{number}]")
@@ -28,10 +28,10 @@ TEXTS = st.text(max_size=20)
 def test_rows_come_in_the_order_of_their_columns(rows: list[tuple[object, ...]], skipped: int) -> None:
     columns = [*SORT_COLUMNS, "payload", "before"]
     filled = [dict(zip(columns, (*row, b"", None), strict=True)) for row in rows]
-    batch = pa.RecordBatch.from_pylist(filled, schema=TRAVEL).slice(min(skipped, len(filled)))
+    batch = pa.RecordBatch.from_pylist(filled, schema=CHANGE_SCHEMA).slice(min(skipped, len(filled)))
     expected = pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in SORT_COLUMNS])
-    assert travel_order(batch).to_pylist() == expected.to_pylist()
-    left = travel_order(batch, newest=True).to_pylist()
+    assert change_order(batch).to_pylist() == expected.to_pylist()
+    left = change_order(batch, newest=True).to_pylist()
     assert [place for place in expected.to_pylist() if place in set(left)] == left
     folded = [run for _, _, run in fold_changes([batch.take(expected)])] if _all_keyed(batch) else []
     if folded:
@@ -57,9 +57,11 @@ def test_many_rows_with_few_keys_keep_their_positions_in_order() -> None:
             pa.array([1] * count, pa.int32()),
             pa.array([b""] * count),
             pa.nulls(count, pa.binary()),
+            pa.nulls(count, pa.int64()),
+            pa.nulls(count, pa.int64()),
         ],
-        schema=TRAVEL,
+        schema=CHANGE_SCHEMA,
     )
     expected = pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in SORT_COLUMNS])
-    assert travel_order(batch).equals(expected.cast(pa.int64()))
-    assert len(travel_order(batch, newest=True)) == 7
+    assert change_order(batch).equals(expected.cast(pa.int64()))
+    assert len(change_order(batch, newest=True)) == 7

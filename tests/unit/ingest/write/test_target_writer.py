@@ -14,25 +14,25 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from worker_builders import R1, R2, USERS, JsonDecoder, delete, in_batches, read_back, table_task, travel, upsert
+from worker_builders import R1, R2, USERS, JsonDecoder, change_rows, delete, in_batches, read_back, table_task, upsert
 
 from frazil.errors import BadInput, DoesNotFit, UnknownColumn
-from frazil.lake.schemas import new_schema
+from frazil.iceberg.tables.new_schema import new_schema
+from frazil.ingest.write import fold
+from frazil.ingest.write.change_rows import hlc_text
+from frazil.ingest.write.fold import sort_changes
+from frazil.ingest.write.write_task import write_changes
 from frazil.model import quarantine as q
-from frazil.model.arrow import TRAVEL
+from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import CaptureReport, Op
-from frazil.model.columns import LONG, STRING, Column, Schema, TableShape
-from frazil.model.files import FileClosed, Kind, Message
-from frazil.model.names import TableName
+from frazil.model.files import FileClosed, FileKind, Message
+from frazil.model.ids import TableName
 from frazil.model.position import Hlc, Position
+from frazil.model.schema import LONG, STRING, Column, Schema, SourceSchema
 from frazil.model.write import DeleteMode, Role, TableTask, WriteJob
-from frazil.workers import fold
-from frazil.workers.fold import sort_travel
-from frazil.workers.task import write_changes
-from frazil.workers.travel import hlc_text
 
 NAME = TableName.parse("shop.users")
-SHAPE = TableShape((Column("id", LONG, "INT8", ""), Column("name", STRING, "STRING", "")), ("id",), "")
+SHAPE = SourceSchema((Column("id", LONG, "INT8", ""), Column("name", STRING, "STRING", "")), ("id",), "")
 LOG = new_schema(NAME, SHAPE, DeleteMode.APPEND_ONLY)
 QUARANTINE = new_schema(NAME, q.SHAPE, DeleteMode.EQUALITY)
 
@@ -69,15 +69,22 @@ def run(
     cuts: Sequence[int] = (),
     puts_away: bool = True,
 ) -> tuple[list[Message], list[CaptureReport]]:
-    whole = sort_travel(pa.Table.from_batches([travel({"part": 0, **row} for row in rows)], TRAVEL))
+    whole = sort_changes(pa.Table.from_batches([change_rows({"part": 0, **row} for row in rows)], CHANGE_SCHEMA))
     known = {0: quarantined or {}}
     job = WriteJob(tables=tuple(tasks), attempt="j", shards=1, quarantined=known, puts_away=puts_away)
-    output = write_changes(in_batches(whole, cuts), job, Strict(), 0, "0", epochs=(R1, R2), position_text=hlc_text)
+    output = write_changes(
+        *(in_batches(whole, cuts), job, Strict(), 0, "0"),
+        epochs=(R1, R2),
+        position_text=hlc_text,
+        file_of=lambda split: f"file{split}",
+    )
     messages, reports = read_back(output)
     return messages, [report for report in reports if isinstance(report, CaptureReport)]
 
 
-def written(messages: list[Message], role: Role, kind: Kind = Kind.DATA, epoch: Position | None = None) -> list[Any]:
+def written(
+    messages: list[Message], role: Role, kind: FileKind = FileKind.DATA, epoch: Position | None = None
+) -> list[Any]:
     files = [m for m in messages if isinstance(m, FileClosed) and m.table.name == role and m.kind is kind]
     return [row for f in files if epoch in (None, f.epoch) for row in pq.read_table(f.path).to_pylist()]
 
@@ -117,7 +124,7 @@ def test_a_mirror_holds_one_row_for_a_key_whatever_stands_beside_it(
                 versions[key][at] = max(versions[key].get(at, 0), int(op))
         expected = sorted((key, f"v{at}") for key, (at, op) in newest.items() if op == Op.UPSERT)
         assert sorted((r["id"], r["name"]) for r in written(messages, Role.MIRROR, epoch=epoch)) == expected
-        deletes = written(messages, Role.MIRROR, Kind.EQUALITY_DELETE, epoch)
+        deletes = written(messages, Role.MIRROR, FileKind.EQUALITY_DELETE, epoch)
         assert sorted(r["id"] for r in deletes) == sorted(newest)
         if log:
             kept = sorted((r["id"], r["_position"], r["_op"]) for r in written(messages, Role.CHANGELOG, epoch=epoch))
@@ -187,7 +194,7 @@ def test_a_key_in_quarantine_captures_what_follows_in_later_epochs_of_the_task(t
     messages, (report,) = run(with_quarantine(tmp_path), rows)
     assert put_away(messages) == [("[1]", Hlc(5).text, False, "name"), ("[1]", Hlc(6).text, True, None)]
     assert [r["id"] for r in written(messages, Role.MIRROR)] == [2]
-    assert sorted(r["id"] for r in written(messages, Role.MIRROR, Kind.EQUALITY_DELETE)) == [2, 3]
+    assert sorted(r["id"] for r in written(messages, Role.MIRROR, FileKind.EQUALITY_DELETE)) == [2, 3]
     assert report.rows == 2
 
 
@@ -298,3 +305,22 @@ def test_a_table_without_a_key_keeps_every_change_that_travels_under_a_key_of_it
     messages, _ = run([task], rows)
     names = [r["name"] for m in messages if isinstance(m, FileClosed) for r in pq.read_table(m.path).to_pylist()]
     assert names == ["same", "same"]
+
+
+def test_a_bad_value_is_told_with_its_file_and_line(tmp_path: Path) -> None:
+    good, bad, later = upsert(1, 10, "Jo"), upsert(2, 11, "bad"), upsert(2, 150, "Al")
+    placed = [{**row, "split": 3, "line": line} for line, row in enumerate([good, bad], start=7)]
+    with pytest.raises(DoesNotFit, match=r"^file3:8: bad does not fit") as caught:
+        run([target(tmp_path, Role.MIRROR)], placed)
+    assert (caught.value.facts["file"], caught.value.facts["line"]) == ("file3", 8)
+
+    both = [target(tmp_path, Role.QUARANTINE), target(tmp_path, Role.MIRROR)]
+    messages, _ = run(both, [*placed, {**later, "epoch": 1, "split": 4, "line": 1}])
+    found = {(row[q.FILE], row[q.LINE], row[q.CAPTURED]) for row in written(messages, Role.QUARANTINE)}
+    assert found == {("file3", 8, False), ("file4", 1, True)}
+
+
+def test_a_bad_value_of_a_source_without_files_has_no_place(tmp_path: Path) -> None:
+    both = [target(tmp_path, Role.QUARANTINE), target(tmp_path, Role.MIRROR)]
+    messages, _ = run(both, [{**upsert(2, 11, "bad"), "split": 3}])
+    assert [(row[q.FILE], row[q.LINE]) for row in written(messages, Role.QUARANTINE)] == [(None, None)]

@@ -11,17 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from frazil.model.columns import LONG, Field, Schema
+from frazil.data.deletes.positions import write_positions
+from frazil.data.deletes.vectors import write_puffin
+from frazil.doctor.examination import ExaminedTable
+from frazil.doctor.tasks import look_at_data, look_at_delete
 from frazil.model.compaction import RewrittenTable
-from frazil.model.examination import ExaminedTable
-from frazil.model.files import Kind
-from frazil.model.live import LiveDelete, LiveFile
-from frazil.model.names import TableName
-from frazil.model.partitions import UNPARTITIONED, PartitionField, PartitionSpec, Transform
+from frazil.model.files import FileKind, LiveDelete, LiveFile
+from frazil.model.ids import TableName
+from frazil.model.partition import UNPARTITIONED, PartitionField, PartitionSpec, Transform
+from frazil.model.schema import LONG, Field, Schema
 from frazil.model.write import ParquetSettings
-from frazil.workers.examining import look_at_data, look_at_delete
-from frazil.workers.lookup.positions import write_positions
-from frazil.workers.lookup.vectors import write_puffin
 
 ID = Field(1, "id", LONG)
 BY_ID = PartitionSpec(1, (PartitionField(1000, 1, "id", Transform("identity")),))
@@ -47,7 +46,7 @@ def data(path: str, **more: Any) -> LiveFile:
     return LiveFile(path=path, **{**facts, **more})
 
 
-def delete(path: str, kind: Kind = Kind.POSITION_DELETE, **more: Any) -> LiveDelete:
+def delete(path: str, kind: FileKind = FileKind.POSITION_DELETE, **more: Any) -> LiveDelete:
     facts = {"format": "parquet", "size": Path(path).stat().st_size, "records": 1, "sequence_number": 2, "spec_id": 0}
     return LiveDelete(path=path, kind=kind, **{**facts, **more})
 
@@ -117,7 +116,7 @@ def test_a_damaged_position_delete_file_is_told(tmp_path: Path, of_one: bool) ->
 
 def test_a_damaged_equality_delete_file_is_told(tmp_path: Path) -> None:
     path = write_ids(tmp_path / "e.parquet", 1)
-    made = delete(path, Kind.EQUALITY_DELETE, equality_ids=(1,))
+    made = delete(path, FileKind.EQUALITY_DELETE, equality_ids=(1,))
     assert look_at_delete(TABLE, made).damage == ""
     overwrite(path, 4, 30)
     assert path in look_at_delete(TABLE, made).damage

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pyarrow as pa
 
-from frazil.model.columns import DOUBLE, Field, Schema
-from frazil.model.names import TableName
+from frazil.data.row_sort import sorter
+from frazil.model.ids import TableName
+from frazil.model.schema import DOUBLE, Field, Schema
 from frazil.model.write import SortField
-from frazil.workers.sorting import sorter
 
 
 def test_every_nan_comes_after_every_number_whatever_its_sign() -> None:

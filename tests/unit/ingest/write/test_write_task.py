@@ -17,6 +17,7 @@ from worker_builders import (
     R3,
     USERS,
     JsonDecoder,
+    change_rows,
     delete,
     files,
     in_batches,
@@ -24,20 +25,20 @@ from worker_builders import (
     report,
     resolved,
     table_task,
-    travel,
     upsert,
     write_job,
 )
 
 from frazil.errors import BadInput, DoesNotFit, UnknownColumn
+from frazil.ingest.write.change_rows import batch_number_text, error_row, hlc_text, output_batch, read_output, text_like
+from frazil.ingest.write.row_versions import ColumnChanges
+from frazil.ingest.write.write_task import write_changes, write_columns
 from frazil.model.change import SplitReport
-from frazil.model.columns import LONG, STRING, Field, Schema
-from frazil.model.files import FileClosed, Kind, Message, Resolved
+from frazil.model.files import FileClosed, FileKind, Message, Resolved
 from frazil.model.position import BatchNumber, Hlc, Position
+from frazil.model.schema import LONG, STRING, Field, Schema
 from frazil.model.write import DeleteMode, WriteJob
-from frazil.workers.crossing import packed
-from frazil.workers.task import ColumnChanges, write_changes, write_columns
-from frazil.workers.travel import batch_number_text, error_row, hlc_text, output_batch, read_output, text_like
+from frazil.spark.errors import packed
 
 
 def run(
@@ -51,7 +52,7 @@ def run(
     cuts: tuple[int, ...] = (),
 ) -> tuple[list[Message], list[Any]]:
     output = write_changes(
-        in_batches(travel(rows), cuts),
+        in_batches(change_rows(rows), cuts),
         job,
         decoder or JsonDecoder(),
         shard,
@@ -62,7 +63,7 @@ def run(
     return read_back(output)
 
 
-def contents(messages: list[Message], kind: Kind) -> list[dict[str, Any]]:
+def contents(messages: list[Message], kind: FileKind) -> list[dict[str, Any]]:
     return [row for file in files(messages, kind) for row in pq.read_table(file.path).to_pylist()]
 
 
@@ -73,14 +74,14 @@ def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_an_epoch_becomes_rows_and_a_delete_for_every_key_that_changed(tmp_path: Path) -> None:
     job = write_job(table_task(tmp_path))
     messages, _ = run(job, [upsert(1, 5, "old"), upsert(1, 6, "new"), upsert(2, 5), delete(2, 9), upsert(3, 5)])
-    assert by_id(contents(messages, Kind.DATA)) == [{"id": 1, "name": "new"}, {"id": 3, "name": "n3"}]
-    assert by_id(contents(messages, Kind.EQUALITY_DELETE)) == [{"id": 1}, {"id": 2}, {"id": 3}]
+    assert by_id(contents(messages, FileKind.DATA)) == [{"id": 1, "name": "new"}, {"id": 3, "name": "n3"}]
+    assert by_id(contents(messages, FileKind.EQUALITY_DELETE)) == [{"id": 1}, {"id": 2}, {"id": 3}]
 
 
 def test_a_file_closed_says_what_a_manifest_needs(tmp_path: Path) -> None:
     task = table_task(tmp_path)
     messages, _ = run(write_job(task, shards=4), [upsert(1, 5), upsert(2, 6)], shard=3)
-    data, deletes = files(messages, Kind.DATA)[0], files(messages, Kind.EQUALITY_DELETE)[0]
+    data, deletes = files(messages, FileKind.DATA)[0], files(messages, FileKind.EQUALITY_DELETE)[0]
     for file in (data, deletes):
         assert (file.table, file.epoch, file.batch_id) == (task.table, R1, task.epochs[0].batch_id)
         assert (file.worker, file.schema_id, file.spec_id, file.records) == (3, 3, 0, 2)
@@ -101,7 +102,7 @@ def test_equality_ids_and_columns_follow_the_order_of_the_key(tmp_path: Path) ->
         {**upsert(0, 5), "key": '[2, "y"]', "payload": b'{"a": 2, "b": "y", "v": "z"}'},
     ]
     messages, _ = run(job, rows, decoder=decoder)
-    (file,) = files(messages, Kind.EQUALITY_DELETE)
+    (file,) = files(messages, FileKind.EQUALITY_DELETE)
     assert file.equality_ids == (3, 2)
     written = pq.read_table(file.path)
     assert written.schema.names == ["a", "b"]
@@ -115,21 +116,21 @@ def by_key(table: pa.Table) -> list[tuple[Any, ...]]:
 
 def test_into_an_empty_table_no_deletes_are_written_and_deletes_leave_no_trace(tmp_path: Path) -> None:
     messages, _ = run(write_job(table_task(tmp_path, deletes=False)), [upsert(1, 5), delete(2, 5)])
-    assert contents(messages, Kind.DATA) == [{"id": 1, "name": "n1"}]
-    assert files(messages, Kind.EQUALITY_DELETE) == []
+    assert contents(messages, FileKind.DATA) == [{"id": 1, "name": "n1"}]
+    assert files(messages, FileKind.EQUALITY_DELETE) == []
 
 
 def test_an_epoch_of_deletes_has_no_data_file(tmp_path: Path) -> None:
     messages, _ = run(write_job(table_task(tmp_path)), [delete(2, 5)])
-    assert [file.kind for file in files(messages)] == [Kind.EQUALITY_DELETE]
+    assert [file.kind for file in files(messages)] == [FileKind.EQUALITY_DELETE]
 
 
 def test_a_changelog_keeps_every_version_with_its_operation_and_position(tmp_path: Path) -> None:
     job = write_job(table_task(tmp_path, schema=CHANGELOG, mode=DeleteMode.APPEND_ONLY))
     rows = [upsert(1, 5, "a"), upsert(1, 5, "a"), upsert(1, 6, "b", minor=3), delete(1, 7)]
     messages, _ = run(job, rows)
-    assert files(messages, Kind.EQUALITY_DELETE) == []
-    assert sorted(contents(messages, Kind.DATA), key=lambda row: row["_position"]) == [
+    assert files(messages, FileKind.EQUALITY_DELETE) == []
+    assert sorted(contents(messages, FileKind.DATA), key=lambda row: row["_position"]) == [
         {"id": 1, "name": "a", "_op": "upsert", "_position": "5.0000000000"},
         {"id": 1, "name": "b", "_op": "upsert", "_position": "6.0000000003"},
         {"id": 1, "name": None, "_op": "delete", "_position": "7.0000000000"},
@@ -145,7 +146,7 @@ def test_tables_and_epochs_get_files_of_their_own(tmp_path: Path) -> None:
     job = write_job(*(table_task(tmp_path, index=i, epochs=(R1, R2)) for i in (0, 1)))
     rows = [upsert(k, 5, table=t, epoch=e) for t in (0, 1) for e in (0, 1) for k in (1, 2)]
     messages, _ = run(job, rows, epochs=(R1, R2), cuts=(1, 1, 3))
-    found = [(file.table.name, file.epoch, file.records) for file in files(messages, Kind.DATA)]
+    found = [(file.table.name, file.epoch, file.records) for file in files(messages, FileKind.DATA)]
     assert found == [("t0", R1, 2), ("t0", R2, 2), ("t1", R1, 2), ("t1", R2, 2)]
 
 
@@ -153,7 +154,7 @@ def test_resolved_comes_last_once_per_epoch_and_in_order(tmp_path: Path) -> None
     job = write_job(table_task(tmp_path, epochs=(R1, R2)), shards=7)
     rows = [report("s", 9, rows=1), upsert(1, 5, epoch=1)]
     batches = list(
-        write_changes([travel(rows)], job, JsonDecoder(), 2, "0", epochs=(R1, R2, R3), position_text=hlc_text)
+        write_changes([change_rows(rows)], job, JsonDecoder(), 2, "0", epochs=(R1, R2, R3), position_text=hlc_text)
     )
     messages, _ = read_back(batches)
     assert messages[-3:] == [Resolved(R1, 2, 7), Resolved(R2, 2, 7), Resolved(R3, 2, 7)]
@@ -217,7 +218,7 @@ def test_after_a_failure_no_epoch_is_resolved(tmp_path: Path) -> None:
     """H11."""
     job = write_job(table_task(tmp_path), table_task(tmp_path, index=1))
     output = write_changes(
-        [travel([upsert(1, 5), upsert(1, 5, table=1)])],
+        [change_rows([upsert(1, 5), upsert(1, 5, table=1)])],
         job,
         LateFailure(),
         0,
@@ -252,9 +253,9 @@ def test_large_epochs_roll_over_several_files(tmp_path: Path) -> None:
     job = write_job(table_task(tmp_path), target_file_bytes=2_000, row_group_rows=50)
     rows = sorted((upsert(k, 5) for k in range(1_000)), key=lambda row: str(row["key"]))
     messages, _ = run(job, rows)
-    assert len(files(messages, Kind.DATA)) > 2
-    assert sorted(row["id"] for row in contents(messages, Kind.DATA)) == list(range(1_000))
-    assert sorted(row["id"] for row in contents(messages, Kind.EQUALITY_DELETE)) == list(range(1_000))
+    assert len(files(messages, FileKind.DATA)) > 2
+    assert sorted(row["id"] for row in contents(messages, FileKind.DATA)) == list(range(1_000))
+    assert sorted(row["id"] for row in contents(messages, FileKind.EQUALITY_DELETE)) == list(range(1_000))
 
 
 def columns_run(
@@ -274,15 +275,15 @@ def test_typed_columns_fold_by_key_and_the_operation_column_tells_deletes(tmp_pa
     )
     changes = ColumnChanges(order=("ts",), op="op", delete_values=("d",))
     messages = columns_run(write_job(table_task(tmp_path)), in_batches(rows, (1, 3)), changes)
-    assert by_id(contents(messages, Kind.DATA)) == [{"id": 1, "name": "new"}, {"id": 2, "name": "x"}]
-    assert by_id(contents(messages, Kind.EQUALITY_DELETE)) == [{"id": 1}, {"id": 2}, {"id": 3}]
+    assert by_id(contents(messages, FileKind.DATA)) == [{"id": 1, "name": "new"}, {"id": 2, "name": "x"}]
+    assert by_id(contents(messages, FileKind.EQUALITY_DELETE)) == [{"id": 1}, {"id": 2}, {"id": 3}]
     assert messages[-1] == Resolved(R1, 0, 1)
 
 
 def test_typed_columns_without_an_operation_are_upserts(tmp_path: Path) -> None:
     rows = pa.record_batch({"id": [1, 2], "name": ["a", "b"]})
     messages = columns_run(write_job(table_task(tmp_path)), [rows], ColumnChanges())
-    assert by_id(contents(messages, Kind.DATA)) == rows.to_pylist()
+    assert by_id(contents(messages, FileKind.DATA)) == rows.to_pylist()
 
 
 def test_an_order_column_is_kept_where_the_table_has_it(tmp_path: Path) -> None:
@@ -290,7 +291,7 @@ def test_an_order_column_is_kept_where_the_table_has_it(tmp_path: Path) -> None:
     rows = pa.record_batch({"id": [1, 1], "name": ["a", "b"], "ts": [1, 2]})
     job = write_job(table_task(tmp_path, schema=schema))
     messages = columns_run(job, [rows], ColumnChanges(order=("ts",)))
-    assert contents(messages, Kind.DATA) == [{"id": 1, "name": "b", "ts": 2}]
+    assert contents(messages, FileKind.DATA) == [{"id": 1, "name": "b", "ts": 2}]
 
 
 @pytest.mark.parametrize(("order", "kept"), [((), ["a", "a", "b"]), (("ts",), ["a", "b"])])
@@ -300,8 +301,8 @@ def test_a_changelog_of_typed_columns_keeps_versions(tmp_path: Path, order: tupl
     changes = ColumnChanges(order=order) if order else ColumnChanges()
     given = rows if order else rows.select(["id", "name"])
     messages = columns_run(write_job(task), [given], changes, BatchNumber(7))
-    assert [row["name"] for row in contents(messages, Kind.DATA)] == kept
-    assert {row["_position"] for row in contents(messages, Kind.DATA)} == {"batch:7"}
+    assert [row["name"] for row in contents(messages, FileKind.DATA)] == kept
+    assert {row["_position"] for row in contents(messages, FileKind.DATA)} == {"batch:7"}
 
 
 def test_a_null_key_in_typed_columns_is_bad_input(tmp_path: Path) -> None:
@@ -335,7 +336,7 @@ def test_a_readers_definite_error_passes_through_the_task_and_is_raised_in_the_d
     """H11: the files that were written beside it count for nothing."""
     error = BadInput("f1, line 3: no key", hint="mend it", file="f1", line=3)
     output = write_changes(
-        [error_row(0, "f", packed(error)), travel([report("f2", 5, rows=1), upsert(1, 5)])],
+        [error_row(0, "f", packed(error)), change_rows([report("f2", 5, rows=1), upsert(1, 5)])],
         write_job(table_task(tmp_path)),
         JsonDecoder(),
         0,

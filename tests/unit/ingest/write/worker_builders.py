@@ -10,14 +10,14 @@ from uuid import NAMESPACE_URL, uuid5
 
 import pyarrow as pa
 
-from frazil.model.arrow import TRAVEL
+from frazil.ingest.write.change_rows import read_output
+from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import REPORT_EPOCH, Op
-from frazil.model.columns import LONG, STRING, Field, Schema
-from frazil.model.files import FileClosed, Kind, Message, Resolved
-from frazil.model.names import TableName
+from frazil.model.files import FileClosed, FileKind, Message, Resolved
+from frazil.model.ids import TableName
 from frazil.model.position import Hlc, Position
+from frazil.model.schema import LONG, STRING, Field, Schema
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableTask, WriteJob
-from frazil.workers.travel import read_output
 
 USERS = Schema(3, (Field(1, "id", LONG, required=True), Field(2, "name", STRING)), identifier_ids=(1,))
 CHANGELOG = Schema(
@@ -74,11 +74,13 @@ def row(
         "op": int(op),
         "payload": payload,
         "before": None,
+        "split": None,
+        "line": None,
     }
 
 
-def travel(rows: Iterable[dict[str, object]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(list(rows), schema=TRAVEL)
+def change_rows(rows: Iterable[dict[str, object]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(rows), schema=CHANGE_SCHEMA)
 
 
 def in_batches(batch: pa.RecordBatch, sizes: Sequence[int]) -> list[pa.RecordBatch]:
@@ -126,7 +128,7 @@ def read_back(output: Iterable[pa.RecordBatch]) -> tuple[list[Message], list[obj
     return messages, list(reports)
 
 
-def files(messages: Iterable[Message], kind: Kind | None = None) -> list[FileClosed]:
+def files(messages: Iterable[Message], kind: FileKind | None = None) -> list[FileClosed]:
     return [m for m in messages if isinstance(m, FileClosed) and kind in (None, m.kind)]
 
 

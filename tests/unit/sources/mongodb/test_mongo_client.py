@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from frazil.sources.mongodb import watching
-from frazil.sources.mongodb.client import let_go, open_client, raw_client
-from frazil.sources.mongodb.watching import Ended, Watched, Watching
+from frazil.clock import SystemClock
+from frazil.sources.mongodb.client.connection import let_go, open_client, raw_client
+from frazil.sources.mongodb.stream import stream_reader as watching
+from frazil.sources.mongodb.stream.stream_reader import StreamEnded, Watched, Watching
 
 NOBODY = "mongodb://127.0.0.1:1/?directConnection=true"
 
@@ -45,10 +46,10 @@ def test_a_thread_that_waits_for_a_server_is_left_to_itself(monkeypatch: pytest.
         goes_on.wait(60)
         return False
 
-    watched = Watching(NOBODY, Watched(after={"shop.orders": 1}), has_room)
+    watched = Watching(NOBODY, Watched(after={"shop.orders": 1}), has_room, SystemClock())
     watched.begin()
     assert is_asked.wait(60)
     watched.end()
-    assert watched.take() == Ended(None), "nobody waits for what it never says"
+    assert watched.take() == StreamEnded(None), "nobody waits for what it never says"
     goes_on.set()
-    assert watched.take() == Ended(None), "that is the thread's own end"
+    assert watched.take() == StreamEnded(None), "that is the thread's own end"

@@ -9,13 +9,26 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from bson import Binary, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
+from bson import Binary, Code, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
 from bson.datetime_ms import DatetimeMS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.model import columns as iceberg
-from frazil.sources.mongodb.ids import NotOfType, bound_of, bound_text, id_text, id_type, json_of, key_array
+from frazil.errors import ConfigError
+from frazil.model import schema as iceberg
+from frazil.model.schema import Field, KnownTable, Schema
+from frazil.sources.mongodb.decode.document_ids import (
+    NotOfType,
+    bound_of,
+    bound_text,
+    id_text,
+    id_type,
+    json_of,
+    key_array,
+)
+from frazil.sources.mongodb.schema.bson_types import DocumentOf
+from frazil.sources.mongodb.schema.mapping import MappedField
+from frazil.sources.mongodb.schema.schema import CollectionSettings, shape_of
 
 OID = ObjectId("507f1f77bcf86cd799439011")
 
@@ -135,3 +148,107 @@ def test_a_key_of_another_type_is_refused_and_named() -> None:
 def test_a_mixed_key_column_shows_json() -> None:
     shown = key_array(pa.array([id_text(v) for v in (OID, "a", 1, None)]), iceberg.STRING, "json").to_pylist()
     assert shown == [f'{{"$oid":"{OID}"}}', '"a"', '{"$numberLong":"1"}', "null"]
+
+
+LOOKING_LIKE_OTHERS = [str(OID), "true", "false", "null", "{", '{"$numberLong":"1"}', "[1]", '"a"', '"', "", "1", "\n{"]
+
+
+def strings() -> st.SearchStrategy[str]:
+    """Often such as look like another type's text."""
+    return st.text() | st.sampled_from(LOOKING_LIKE_OTHERS) | st.builds(id_text, ids_of_other_types())
+
+
+def ids_of_other_types() -> st.SearchStrategy[Any]:
+    """Of every BSON type that may be an `_id`, each value in one form only."""
+    scalars = st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**63), 2**63 - 1).map(Int64),
+        st.floats(-1, 1, exclude_min=True, exclude_max=True).filter(lambda number: number != 0),
+        st.integers(1, 9).map(lambda digit: Decimal128(f"0.{digit}000000000000000000001")),
+        st.binary(min_size=12, max_size=12).map(ObjectId),
+        st.just(OID),
+        st.uuids(),
+        st.binary(max_size=3).map(lambda raw: Binary(raw, 5)),
+        st.integers(-(2**40), 2**40).map(DatetimeMS),
+        st.builds(Timestamp, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)),
+        st.builds(Code, st.text(max_size=3)),
+        st.sampled_from([MinKey(), MaxKey()]),
+    )
+    names = st.text("a$.{", min_size=1, max_size=3)
+    return scalars | st.dictionaries(names, scalars | st.text(max_size=3), max_size=3)
+
+
+@given(st.lists(strings(), min_size=1, max_size=8))
+def test_ids_that_are_all_strings_stand_in_the_column_as_they_are(values: list[str]) -> None:
+    texts = pa.array([id_text(value) for value in values])
+    assert key_array(texts, *id_type(values[0], values[-1], values)).to_pylist() == values
+
+
+@given(st.lists(strings() | ids_of_other_types(), min_size=1, max_size=8, unique_by=bound_text))
+def test_ids_of_all_types_that_differ_are_different_keys_in_a_mixed_collection(values: list[Any]) -> None:
+    texts = [id_text(value) for value in values]
+    assert len(set(texts)) == len(values)
+    for spelled in (id_type(None, "", values), id_type(OID, OID, [OID])):
+        assert len(set(key_array(pa.array(texts), *spelled).to_pylist())) == len(values)
+
+
+@given(ids_of_other_types())
+def test_an_id_of_another_type_never_takes_the_place_of_a_string(value: Any) -> None:
+    """Each text is some string's, so there is no place for it; the column says so instead of sharing one."""
+    with pytest.raises(NotOfType):
+        key_array(pa.array([id_text("a"), id_text(value)]), *id_type("a", "b", ["a", "b"]))
+
+
+def key_shown(settings: CollectionSettings, value: Any, target: KnownTable | None = None) -> str:
+    """What the key column holds of this `_id`, in a collection that has no other."""
+    shape = shape_of("shop.orders", settings, DocumentOf(), id_type(value, value, [value]), target)
+    assert shape is not None
+    (column,) = shape.key_columns
+    return str(key_array(pa.array([id_text(value)]), column.type, column.source_type)[0].as_py())
+
+
+PINNED_AS_STRING = [
+    CollectionSettings(pins={"_id": "string"}),
+    CollectionSettings(fields=(MappedField("_id", "_id", "string"),)),
+]
+
+
+@pytest.mark.parametrize("settings", [CollectionSettings(), *PINNED_AS_STRING])
+@pytest.mark.parametrize("value", [*LOOKING_LIKE_OTHERS, OID])
+def test_a_key_that_is_mapped_to_string_shows_strings_and_object_ids_as_they_are(
+    settings: CollectionSettings, value: Any
+) -> None:
+    assert key_shown(settings, value) == str(value)
+
+
+@pytest.mark.parametrize("settings", [CollectionSettings(), *PINNED_AS_STRING])
+def test_a_table_of_an_earlier_version_keeps_its_spelling(settings: CollectionSettings) -> None:
+    """Or an update of a document would leave its older row, which stands under the quoted text."""
+    old = KnownTable(Schema(0, (Field(1, "_id", iceberg.STRING, required=True, doc="string"),), (1,)))
+    assert key_shown(settings, str(OID), old) == f'"{OID}"'
+
+
+@pytest.mark.parametrize("settings", [CollectionSettings(pins={"_id": "json"}), *PINNED_AS_STRING])
+def test_a_key_is_spelled_as_the_table_began_whatever_the_configuration_says_later(
+    settings: CollectionSettings,
+) -> None:
+    began = shape_of("shop.orders", CollectionSettings(), DocumentOf(), id_type("a", "a", ["a"]), None)
+    assert began is not None
+    fields = (Field(1, "_id", iceberg.STRING, required=True, doc=began.columns[0].source_type),)
+    assert key_shown(settings, "true", KnownTable(Schema(0, fields, (1,)))) == "true"
+
+
+def test_a_key_that_is_mapped_to_string_waits_for_a_document_to_tell_which() -> None:
+    for settings in PINNED_AS_STRING:
+        assert shape_of("shop.orders", settings, DocumentOf(), None, None) is None
+
+
+@pytest.mark.parametrize("pin", ["int", "double", "date", "boolean", "binary", "decimal(10, 2)"])
+def test_a_type_that_holds_no_key_is_refused_by_name(pin: str) -> None:
+    for settings in (
+        CollectionSettings(pins={"_id": pin}),
+        CollectionSettings(fields=(MappedField("_id", "id", pin),)),
+    ):
+        with pytest.raises(ConfigError, match=r"_id.*cannot be"):
+            shape_of("shop.orders", settings, DocumentOf(), (iceberg.LONG, "long"), None)

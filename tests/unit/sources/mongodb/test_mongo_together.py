@@ -17,15 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import BadInput
-from frazil.model.columns import LONG, TableShape
-from frazil.sources.mongodb import decode
-from frazil.sources.mongodb.decode import DecodedCollection
-from frazil.sources.mongodb.documents import key_of, keys_of, places
-from frazil.sources.mongodb.ids import CODEC, id_text
-from frazil.sources.mongodb.kinds import kind_of_documents
-from frazil.sources.mongodb.layout import Bytes, Uneven, walk
-from frazil.sources.mongodb.mapping import MappedField
-from frazil.sources.mongodb.shapes import CollectionSettings, shape_of
+from frazil.model.schema import LONG, SourceSchema
+from frazil.sources.mongodb.decode import decoder as decode
+from frazil.sources.mongodb.decode.bson_scan import Bytes, Uneven, walk
+from frazil.sources.mongodb.decode.decoder import DecodedCollection
+from frazil.sources.mongodb.decode.document_ids import CODEC, id_text
+from frazil.sources.mongodb.decode.documents import key_of, keys_of, places
+from frazil.sources.mongodb.schema.bson_types import kind_of_documents
+from frazil.sources.mongodb.schema.mapping import MappedField
+from frazil.sources.mongodb.schema.schema import CollectionSettings, shape_of
 
 MOMENT = datetime(2024, 2, 29, 12, 30, tzinfo=UTC).replace(tzinfo=None)
 _longs = st.integers(-(2**63), 2**63 - 1).map(Int64)
@@ -66,7 +66,7 @@ def encoded(documents: list[dict[str, Any]]) -> tuple[pa.Array, pa.Array]:
     return keys, pa.array([bson.encode(document, codec_options=CODEC) for document in documents], pa.binary())
 
 
-def shaped(documents: list[dict[str, Any]], **settings_: Any) -> TableShape:
+def shaped(documents: list[dict[str, Any]], **settings_: Any) -> SourceSchema:
     found = shape_of("t", CollectionSettings(**settings_), kind_of_documents(documents), (LONG, "long"), None)
     assert found is not None
     return found

@@ -15,7 +15,7 @@ from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectI
 from bson.datetime_ms import DatetimeMS
 
 from frazil.errors import BadInput, ConfigError, DoesNotFit, UnknownColumn
-from frazil.model.columns import (
+from frazil.model.schema import (
     BINARY,
     BOOLEAN,
     DATE,
@@ -27,31 +27,32 @@ from frazil.model.columns import (
     UUID,
     Decimal,
     Field,
+    KnownTable,
     ListOf,
+    Remembered,
     Schema,
+    SourceSchema,
     StructOf,
-    TableShape,
     Type,
 )
-from frazil.model.remembered import KnownTable, Remembered
-from frazil.sources.mongodb.decode import DecodedCollection, DocumentDecoder
-from frazil.sources.mongodb.ids import CODEC, id_text
-from frazil.sources.mongodb.kinds import Document, kind_of_documents
-from frazil.sources.mongodb.mapping import MappedField
-from frazil.sources.mongodb.shapes import CollectionSettings, shape_of
+from frazil.sources.mongodb.decode.decoder import DecodedCollection, DocumentDecoder
+from frazil.sources.mongodb.decode.document_ids import CODEC, id_text
+from frazil.sources.mongodb.schema.bson_types import DocumentOf, kind_of_documents
+from frazil.sources.mongodb.schema.mapping import MappedField
+from frazil.sources.mongodb.schema.schema import CollectionSettings, shape_of
 
 OID = ObjectId("507f1f77bcf86cd799439011")
 LONG_KEY = (LONG, "long")
 
 
-def shape(documents: list[dict[str, Any]], target: KnownTable | None = None, **settings: Any) -> TableShape:
+def shape(documents: list[dict[str, Any]], target: KnownTable | None = None, **settings: Any) -> SourceSchema:
     seen = kind_of_documents(documents)
     found = shape_of("shop.orders", CollectionSettings(**settings), seen, LONG_KEY, target)
     assert found is not None
     return found
 
 
-def decoded(documents: list[dict[str, Any]], of: TableShape, explicit: bool = False) -> pa.RecordBatch:
+def decoded(documents: list[dict[str, Any]], of: SourceSchema, explicit: bool = False) -> pa.RecordBatch:
     keys = pa.array([id_text(document["_id"]) for document in documents])
     payloads = pa.array([bson.encode(document, codec_options=CODEC) for document in documents], pa.binary())
     return DocumentDecoder({0: DecodedCollection("shop.orders", of, explicit)}).rows(0, keys, payloads)
@@ -343,4 +344,4 @@ def test_a_day_is_a_date() -> None:
 
 
 def test_nothing_is_known_of_a_collection_without_documents() -> None:
-    assert shape_of("shop.orders", CollectionSettings(), Document(), None, None) is None
+    assert shape_of("shop.orders", CollectionSettings(), DocumentOf(), None, None) is None

@@ -1,9 +1,9 @@
 """Sorts the live rows of several data files into new ones that do not reach into each other, in one task.
 
     files of a group --live rows, with input and position--> Held --keys, sorted in Arrow--> ranges of about equal size
-        each range --write_range--> files, and a trail that tells where each of their rows came from
+        each range --write_range--> files, and a row map that tells where each of their rows came from
 
-What is too much for one task goes the way of `sort_shuffle`.
+What is too much for one task goes the way of `spark_sort`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from frazil.model.compaction import Concatenated, Rewrite, Trail
+from frazil.data.arrow_types import arrow_schema
+from frazil.data.deletes.deleted_rows import DeletedRows
+from frazil.data.read.live_rows import live_rows, written_fields
+from frazil.maintenance.compact.rewritten_files import data_message, open_writer
+from frazil.maintenance.compact.sort.row_map import RowMapWriter
+from frazil.maintenance.compact.sort.sort_keys import OrderForms, sort_indices
+from frazil.maintenance.compact.sort.sort_ranges import SortKeys
+from frazil.model.compaction import Group, Rewrite, RewriteResult, RowMap
 from frazil.model.files import FileClosed
-from frazil.model.ordering import Order, run_folder
-from frazil.workers.arrow_types import arrow_schema
-from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.rewritten_files import data_message, open_writer
-from frazil.workers.rewritten_rows import live_rows, written_fields
-from frazil.workers.sort_keys import OrderForms, sort_indices
-from frazil.workers.sort_ranges import Keys
-from frazil.workers.sort_trails import TrailWriter
+from frazil.model.sort import Order, run_folder
 
 KEY, INPUT, POSITION = -3, -2, -1
 """Where these columns lie behind those of the table."""
@@ -48,10 +48,11 @@ class SortLimits:
     measured_files: int = 3
 
 
-def sort_in_memory(rewrite: Rewrite, number: int, attempt: str, limits: SortLimits) -> Concatenated | None:
+def sort_in_memory(
+    rewrite: Rewrite, number: int, group: Group, attempt: str, limits: SortLimits
+) -> RewriteResult | None:
     """Sorts one group; None if its rows are too many for one task. `attempt` is never used twice."""
-    group, held = rewrite.groups[number], Held(rewrite)
-    deleted, left_out = DeletedRows(), list[bytes]()
+    held, deleted, left_out = Held(rewrite), DeletedRows(), list[bytes]()
     for place, file in enumerate(group.files):
         gone = deleted.of(file, rewrite.table.storage)
         left_out.append(gone.serialize())
@@ -59,14 +60,14 @@ def sort_in_memory(rewrite: Rewrite, number: int, attempt: str, limits: SortLimi
             held.add(rows, place, positions)
             if held.size > limits.held:
                 return None
-    rows = held.take(Keys.seen(order_of(rewrite), held.forms()))
+    rows = held.take(SortKeys.seen(order_of(rewrite), held.forms()))
     count = 0 if rows is None else rows.num_rows
     ranges = min(group.outputs, count)
     written = []
     for range_ in range(ranges):
         start, end = count * range_ // ranges, count * (range_ + 1) // ranges
         assert rows is not None
-        written.append(write_range(rewrite, number, range_, attempt, iter([rows.slice(start, end - start)])))
+        written.append(write_range(rewrite, number, group, range_, attempt, iter([rows.slice(start, end - start)])))
     return result_of(number, left_out, written)
 
 
@@ -95,7 +96,7 @@ class Held:
         """Of all rows, for each field of the order."""
         return [pa.concat_arrays(columns) for columns in zip(*self._forms, strict=True)]
 
-    def take(self, keys: Keys) -> pa.RecordBatch | None:
+    def take(self, keys: SortKeys) -> pa.RecordBatch | None:
         """All rows in order, with key, input and position; nothing is held then."""
         if not self.size:
             return None
@@ -116,38 +117,39 @@ class Written:
     group: int
     range: int
     files: tuple[FileClosed, ...] = ()
-    trail: Trail | None = None
+    row_map: RowMap | None = None
     failure: str | None = None
 
 
-def write_range(rewrite: Rewrite, number: int, range_: int, attempt: str, parts: Iterator[pa.RecordBatch]) -> Written:
+def write_range(
+    rewrite: Rewrite, number: int, group: Group, range_: int, attempt: str, parts: Iterator[pa.RecordBatch]
+) -> Written:
     """Rows of one range, in order, with key, input and position."""
-    group = rewrite.groups[number]
     folder = run_folder(rewrite.folder, order_of(rewrite), number, group.outputs)
     writer = open_writer(rewrite, group, lambda place: f"{folder}/data-{attempt}-{range_}-{place}.parquet")
-    trail = TrailWriter(f"{folder}/trail-{attempt}-{range_}.parquet", rewrite.parquet, rewrite.table.storage)
+    row_map = RowMapWriter(f"{folder}/trail-{attempt}-{range_}.parquet", rewrite.parquet, rewrite.table.storage)
     try:
         for rows in parts:
             bare = pa.RecordBatch.from_arrays(rows.columns[:KEY], schema=writer.schema)
             for start in range(0, bare.num_rows, _SLICE):
                 writer.write(bare.slice(start, _SLICE))
-            trail.add(rows.columns[INPUT].to_numpy(), rows.columns[POSITION].to_numpy())
+            row_map.add(rows.columns[INPUT].to_numpy(), rows.columns[POSITION].to_numpy())
         files = tuple(data_message(rewrite, group, closed) for closed in writer.close())
-        return Written(number, range_, files, trail.close(len(files)))
+        return Written(number, range_, files, row_map.close(len(files)))
     except BaseException:
         writer.abandon()
-        trail.abandon()
+        row_map.abandon()
         raise
 
 
-def result_of(number: int, left_out: Sequence[bytes], written: Iterable[Written]) -> Concatenated:
+def result_of(number: int, left_out: Sequence[bytes], written: Iterable[Written]) -> RewriteResult:
     ranges = sorted(written, key=lambda one: one.range)
     failure = next((one.failure for one in ranges if one.failure is not None), None)
     if failure is not None:
-        return Concatenated(number, failure=failure)
+        return RewriteResult(number, failure=failure)
     files = tuple(file for one in ranges for file in one.files)
-    trails = tuple(one.trail for one in ranges if one.trail is not None)
-    return Concatenated(number, files, tuple(left_out), trails=trails)
+    row_maps = tuple(one.row_map for one in ranges if one.row_map is not None)
+    return RewriteResult(number, files, tuple(left_out), row_maps=row_maps)
 
 
 def _placed(schema: pa.Schema) -> pa.Schema:

@@ -1,10 +1,10 @@
-"""Trails: where the rows of sorted files came from, kept beside them until they are published.
+"""Row maps: where the rows of sorted files came from, kept beside them until they are published.
 
-    rows as written, some at a time --TrailWriter--> Parquet: input, position, place      sorted by input and position
+    rows as written, some at a time --RowMapWriter--> Parquet: input, position, place      sorted by input and position
     deleted rows of inputs --Question--> only row groups that may have some of them --> places among the rows written
 
-A trail is for one writer's files, one after the other: a place counts their rows from the first. Nobody commits it; it
-goes when the run's folder is swept.
+A row map is for one writer's files, one after the other: a place counts their rows from the first. Nobody commits it;
+it goes when the run's folder is swept.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from frazil.model.columns import INT, LONG, Field
-from frazil.model.compaction import Trail
+from frazil.data.deletes.vectors import to_bitmap, to_positions
+from frazil.data.parquet_writer import RollingWriter
+from frazil.data.read.parquet import open_parquet, unreadable
+from frazil.model.compaction import RowMap
+from frazil.model.schema import INT, LONG, Field
 from frazil.model.write import ParquetSettings
-from frazil.workers.lookup.reading import open_parquet, unreadable
-from frazil.workers.lookup.vectors import to_bitmap, to_positions
-from frazil.workers.parquet import RollingWriter
 
 _FIELDS = (Field(1, "input", INT, True), Field(2, "position", LONG, True), Field(3, "place", LONG, True))
 _ROW_GROUP = 1 << 16
@@ -32,7 +32,7 @@ _ONE_FILE = 1 << 62
 Numbers = NDArray[np.int64]
 
 
-class TrailWriter:
+class RowMapWriter:
     """Of one file, made with the first row."""
 
     def __init__(self, path: str, settings: ParquetSettings, storage: Mapping[str, str]) -> None:
@@ -51,12 +51,12 @@ class TrailWriter:
         self._writer.flush()
         self._rows += len(inputs)
 
-    def close(self, files: int) -> Trail:
-        """The trail of so many files. Raises AssertionError if there was no row."""
+    def close(self, files: int) -> RowMap:
+        """The row map of so many files. Raises AssertionError if there was no row."""
         (closed,) = self._writer.close()
         if closed.records != self._rows:
             raise AssertionError(f"{self._path} has {closed.records} rows of {self._rows}")
-        return Trail(self._path, files, self._rows)
+        return RowMap(self._path, files, self._rows)
 
     def abandon(self) -> None:
         self._writer.abandon()
@@ -64,25 +64,29 @@ class TrailWriter:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Where rows of inputs went. `written` are the rows of each of the trail's files; `deleted` are the rows asked for,
-    by the number of their input, as roaring bitmaps. Picklable."""
+    """Where rows of inputs went. `written` are the rows of each of the row map's files; `deleted` are the rows asked
+    for, by the number of their input, as roaring bitmaps. Picklable."""
 
-    trail: Trail
+    row_map: RowMap
     written: tuple[int, ...]
     deleted: Mapping[int, bytes]
 
     def __post_init__(self) -> None:
-        if sum(self.written) != self.trail.rows:
-            raise ValueError(f"{self.trail.path} is of {self.trail.rows} rows, and {sum(self.written)} were written")
+        if sum(self.written) != self.row_map.rows:
+            raise ValueError(
+                f"{self.row_map.path} is of {self.row_map.rows} rows, and {sum(self.written)} were written"
+            )
 
     def follow(self, storage: Mapping[str, str]) -> dict[int, BitMap64]:
-        """The rows that they became, of those of the trail's files that have some, by number among them. Raises
-        TableChanged if the trail is gone, UnreadableFile, StorageUnavailable."""
+        """The rows that they became, of those of the row map's files that have some, by number among them. Raises
+        TableChanged if the row map is gone, UnreadableFile, StorageUnavailable."""
         wanted = {number: to_positions(BitMap64.deserialize(rows)) for number, rows in self.deleted.items()}
         found = [np.empty(0, np.int64)]
-        with open_parquet(self.trail.path, storage) as file:
-            if file.metadata.num_rows != self.trail.rows:
-                raise unreadable(self.trail.path, f"it has {file.metadata.num_rows} rows instead of {self.trail.rows}")
+        with open_parquet(self.row_map.path, storage) as file:
+            if file.metadata.num_rows != self.row_map.rows:
+                raise unreadable(
+                    self.row_map.path, f"it has {file.metadata.num_rows} rows instead of {self.row_map.rows}"
+                )
             for number in range(file.num_row_groups):
                 if _may_have(file.metadata.row_group(number), wanted):
                     found.append(_places(file.read_row_group(number), wanted))

@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from frazil.model.columns import Schema
-from frazil.model.names import TableName
-from frazil.model.ordering import Order
-from frazil.model.partitions import PartitionField, PartitionSpec
-from frazil.workers.transforms import bind_spec
+from frazil.data.transforms import bind_spec
+from frazil.model.ids import TableName
+from frazil.model.partition import PartitionField, PartitionSpec
+from frazil.model.schema import Schema
+from frazil.model.sort import Order
 
 Bytes = NDArray[np.uint8]
 _NULL_FIRST, _VALUE, _NULL_LAST = 0x00, 0x01, 0x02

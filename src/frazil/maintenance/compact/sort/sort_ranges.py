@@ -22,23 +22,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from frazil.model.ordering import Order
-from frazil.workers.sort_keys import binaries, joined, sort_indices
-from frazil.workers.sort_zvalues import Cuts, cuts_of, zvalues
+from frazil.maintenance.compact.sort.sort_keys import binaries, joined, sort_indices
+from frazil.maintenance.compact.sort.zorder import Cuts, cuts_of, zvalues
+from frazil.model.sort import Order
 
 # Longer ones are cut: a bound need not be the key of a row.
 BOUND_BYTES_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class SortKeys:
     """Makes the keys of a group's rows. `cuts` are what the ranks of an interleaved order are counted by."""
 
     order: Order
     cuts: tuple[Cuts, ...] = ()
 
     @classmethod
-    def seen(cls, order: Order, forms: Sequence[pa.Array]) -> Keys:
+    def seen(cls, order: Order, forms: Sequence[pa.Array]) -> SortKeys:
         """From the forms of a sample, or of all rows."""
         return cls(order, tuple(map(cuts_of, forms)) if order.interleaved else ())
 
@@ -55,12 +55,12 @@ class Ranges:
     """Of one group. Between two neighbours of `bounds`, ascending, lies a bucket; `starts` are the first buckets of all
     ranges but the first. Picklable."""
 
-    keys: Keys
+    keys: SortKeys
     bounds: tuple[bytes, ...] = ()
     starts: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, keys: Keys, sample: pa.Array, ranges: int, buckets: int) -> Ranges:
+    def of(cls, keys: SortKeys, sample: pa.Array, ranges: int, buckets: int) -> Ranges:
         """As many ranges, and at least as many buckets, as wanted; fewer if the sample has no more keys. `sample` are
         keys of rows that were chosen at random."""
         whole = max(ranges, buckets)

@@ -3,7 +3,7 @@
     tasks, by file    columns of the order alone --> a sample --driver--> bounds of ranges and buckets
     tasks, by file    rows --keys, sorted, cut at the bounds--> range, bucket, body
                         |  Spark: to the range's task, sorted by bucket
-    tasks, by range   bodies of one bucket --sorted--> files and a trail, bucket after bucket
+    tasks, by range   bodies of one bucket --sorted--> files and a row map, bucket after bucket
 
 Rows cross the shuffle as Arrow, some thousand in one body, so that no type has to be one of Spark's. A task holds what
 it packs together, or one bucket, and what waits for a row group, however large a group is. A file that cannot be read
@@ -25,20 +25,12 @@ from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from frazil.data.arrow_types import arrow_schema
+from frazil.data.deletes.deleted_rows import DeletedRows
+from frazil.data.read.live_rows import live_rows, written_fields
 from frazil.errors import BadInput, Transient
-from frazil.model.columns import Field, Schema, StructOf
-from frazil.model.compaction import Concatenated, Rewrite, RewrittenTable
-from frazil.model.live import LiveFile
-from frazil.model.ordering import Order
-from frazil.model.ports import Split
-from frazil.workers.arrow_types import arrow_schema
-from frazil.workers.crossing import collected, guarded
-from frazil.workers.job import fill_bins, run_on_executors, running_task
-from frazil.workers.lookup.deleted import DeletedRows
-from frazil.workers.rewritten_rows import live_rows, written_fields
-from frazil.workers.sort_keys import OrderForms, sort_indices
-from frazil.workers.sort_ranges import BOUND_BYTES_MAX, Keys, Ranges
-from frazil.workers.sort_rewriting import (
+from frazil.ingest.write.write_job import run_on_executors, running_task
+from frazil.maintenance.compact.sort.in_memory import (
     KEY,
     Held,
     Numbers,
@@ -49,30 +41,35 @@ from frazil.workers.sort_rewriting import (
     sort_in_memory,
     write_range,
 )
+from frazil.maintenance.compact.sort.sort_keys import OrderForms, sort_indices
+from frazil.maintenance.compact.sort.sort_ranges import BOUND_BYTES_MAX, Ranges, SortKeys
+from frazil.model.compaction import Group, Rewrite, RewriteResult, RewrittenTable
+from frazil.model.files import LiveFile
+from frazil.model.schema import Field, Schema, StructOf
+from frazil.model.sort import Order
+from frazil.spark.bins import Piece, binned, in_bins, members, pieces
+from frazil.spark.errors import collected, guarded
 
 _BODY_DDL, _BODY = "range int, bucket int, body binary", ("range", "bucket", "body")
 _FAILED = -1
-_BIN_BYTES = 128 << 20
 
 
 def sort_groups(
     spark: SparkSession, rewrite: Rewrite, limits: SortLimits, tasks: int | None = None
-) -> tuple[Concatenated, ...]:
+) -> tuple[RewriteResult, ...]:
     """One result for each group of a rewrite with an order, in order; by so many `tasks` at once at most. Raises
     TableChanged for a file that is gone, StorageUnavailable."""
 
-    def in_memory(split: Split) -> tuple[int, Concatenated | None]:
-        number = int(split.name)
-        try:
-            return number, sort_in_memory(rewrite, number, running_task()[1], limits)
-        except BadInput as error:
-            return number, Concatenated(number, failure=error.message)
+    bare = replace(rewrite, groups=())
 
-    small = [
-        Split(0, str(number), "", group.size)
-        for number, group in enumerate(rewrite.groups)
-        if group.size <= limits.one_task
-    ]
+    def in_memory(piece: Piece[Group]) -> tuple[int, RewriteResult | None]:
+        try:
+            return piece.number, sort_in_memory(bare, piece.number, piece.what, running_task()[1], limits)
+        except BadInput as error:
+            return piece.number, RewriteResult(piece.number, failure=error.message)
+
+    groups = pieces(rewrite.groups, lambda group: group.size)
+    small = [group for group in groups if group.size <= limits.one_task]
     answers = run_on_executors(spark, in_memory, small, tasks) if small else []
     found = {number: result for number, result in answers if result is not None}
     large = [number for number in range(len(rewrite.groups)) if number not in found]
@@ -94,6 +91,22 @@ class _Seen:
     failure: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """A file of a group, by its place there; `share` of its rows is looked at, and of one that `is_measured` how many
+    bytes they take."""
+
+    group: int
+    place: int
+    file: LiveFile
+    share: float = 1.0
+    is_measured: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.file.size
+
+
 class _Shuffle:
     """The large groups of one rewrite."""
 
@@ -103,11 +116,11 @@ class _Shuffle:
         self._limits = limits
         self._tasks = tasks
 
-    def run(self, groups: Sequence[int]) -> dict[int, Concatenated]:
+    def run(self, groups: Sequence[int]) -> dict[int, RewriteResult]:
         seen: dict[int, list[_Seen]] = {number: [] for number in groups}
         for one in self._look(groups):
             seen[one.group].append(one)
-        found: dict[int, Concatenated] = {}
+        found: dict[int, RewriteResult] = {}
         ranges: dict[int, Ranges] = {}
         left_out: dict[int, list[bytes]] = {}
         for number, looks in seen.items():
@@ -115,7 +128,7 @@ class _Shuffle:
             left_out[number] = [one.left_out for one in looks]
             failure = next((one.failure for one in looks if one.failure is not None), None)
             if failure is not None:
-                found[number] = Concatenated(number, failure=failure)
+                found[number] = RewriteResult(number, failure=failure)
             elif not alive_rows(self._rewrite, number, left_out[number]):
                 found[number] = result_of(number, left_out[number], ())
             else:
@@ -128,21 +141,16 @@ class _Shuffle:
         return found
 
     def _look(self, groups: Sequence[int]) -> list[_Seen]:
-        rewrite, limits = self._rewrite, self._limits
+        bare = replace(self._rewrite, groups=())
 
-        def look(split: Split) -> _Seen:
-            number, place = map(int, split.name.split())
+        def look(one: _Input) -> _Seen:
             try:
-                return _look_at(rewrite, number, place, limits)
+                return _look_at(bare, one)
             except BadInput as error:
-                return _Seen(number, place, failure=error.message)
+                return _Seen(one.group, one.place, failure=error.message)
 
-        splits = [
-            Split(0, f"{number} {place}", "", file.size)
-            for number in groups
-            for place, file in enumerate(rewrite.groups[number].files)
-        ]
-        return run_on_executors(self._spark, look, splits, self._tasks)
+        inputs = [one for number in groups for one in _inputs(number, self._rewrite.groups[number], self._limits)]
+        return run_on_executors(self._spark, look, inputs, self._tasks)
 
     def _ranges(self, number: int, looks: Sequence[_Seen]) -> Ranges:
         group = self._rewrite.groups[number]
@@ -151,33 +159,34 @@ class _Shuffle:
         forms = [pa.concat_arrays(columns) for columns in zip(*(one.forms for one in looks), strict=True)]
         inputs = np.concatenate([np.full(len(one.positions), one.place, np.int32) for one in looks])
         positions = np.concatenate([one.positions for one in looks])
-        keys = Keys.seen(order_of(self._rewrite), forms)
+        keys = SortKeys.seen(order_of(self._rewrite), forms)
         buckets = int(rows * row_bytes / self._limits.bucket) + 1
         return Ranges.of(keys, keys.of(forms, inputs, positions), group.outputs, buckets)
 
     def _sorted(self, ranges: Mapping[int, Ranges]) -> list[Written]:
-        rewrite, limits = self._rewrite, self._limits
+        rewrite, limits, bare = self._rewrite, self._limits, replace(self._rewrite, groups=())
+        # What is written is told of after the first file of its group.
+        heads = {number: replace(rewrite.groups[number], files=rewrite.groups[number].files[:1]) for number in ranges}
         firsts, total = dict[int, int](), 0
         for number, own in ranges.items():
             firsts[number] = total
             total += own.count
         group_of = [(number, range_) for number, own in ranges.items() for range_ in range(own.count)]
-        bins = _bins(self._spark, rewrite, ranges, self._tasks)
+        inputs = [one for number in ranges for one in _inputs(number, rewrite.groups[number], limits)]
+        bins = in_bins(self._spark, inputs, self._tasks)
 
         def scatter(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for bin_ in batch.column("id").to_pylist():
-                    for number, members in groupby(bins[bin_], key=lambda one: one[0]):
-                        places = [place for _, place in members]
-                        yield from _scattered(rewrite, number, places, ranges[number], firsts[number], limits)
+            mine: list[_Input] = sorted(members(batches), key=lambda one: (one.group, one.place))
+            for number, own in groupby(mine, key=lambda one: one.group):
+                yield from _scattered(bare, list(own), ranges[number], firsts[number], limits)
 
         def gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for range_, bodies in groupby(_bodies(batches), key=lambda body: body[0]):
                 number, place = group_of[range_]
-                part = _gathered(rewrite, number, place, running_task()[1], bodies)
+                part = _gathered(bare, number, heads[number], place, running_task()[1], bodies)
                 yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(part)], pa.binary())], ["m"])
 
-        scattered = self._spark.range(0, len(bins), 1, len(bins)).mapInArrow(guarded(scatter), _BODY_DDL)
+        scattered = binned(self._spark, bins).mapInArrow(guarded(scatter), _BODY_DDL)
         parts = total if self._tasks is None else min(total, self._tasks)
         placed = scattered.repartitionById(parts, F.col("range")).sortWithinPartitions("range", "bucket")
         rows = collected(placed.mapInArrow(guarded(gather), "m binary").collect)
@@ -190,7 +199,7 @@ def alive_rows(rewrite: Rewrite, number: int, left_out: Iterable[bytes]) -> int:
     return sum(f.records - len(BitMap64.deserialize(gone)) for f, gone in zip(files, left_out, strict=True))
 
 
-def whole(rewrite: Rewrite, result: Concatenated) -> Concatenated:
+def whole(rewrite: Rewrite, result: RewriteResult) -> RewriteResult:
     """The result, if every row arrived. A row that got lost on its way must never be published as deleted: raises
     Transient."""
     if result.failure is not None:
@@ -205,30 +214,35 @@ def whole(rewrite: Rewrite, result: Concatenated) -> Concatenated:
     return result
 
 
-def _look_at(rewrite: Rewrite, number: int, place: int, limits: SortLimits) -> _Seen:
-    table, group = rewrite.table, rewrite.groups[number]
-    file, order = group.files[place], order_of(rewrite)
+def _inputs(number: int, group: Group, limits: SortLimits) -> list[_Input]:
+    wanted = max(limits.sample, limits.sample_of_bucket * (8 * group.size // limits.bucket + group.outputs))
+    share = min(1.0, wanted / max(1, sum(one.records for one in group.files)))
+    measured = _measured(group.files, limits)
+    return [_Input(number, place, file, share, place in measured) for place, file in enumerate(group.files)]
+
+
+def _look_at(rewrite: Rewrite, one: _Input) -> _Seen:
+    table, file, order = rewrite.table, one.file, order_of(rewrite)
     gone = DeletedRows().of(file, table.storage)
     narrow = _narrowed(table, order)
     forms_of, target = OrderForms(table.name, narrow.schema, order), arrow_schema(narrow.schema.fields)
-    wanted = max(limits.sample, limits.sample_of_bucket * (8 * group.size // limits.bucket + group.outputs))
-    share = min(1.0, wanted / max(1, sum(one.records for one in group.files)))
     # The same rows every time, for the same file: a task that is repeated must not move the bounds.
-    chance = np.random.default_rng(place)
+    chance = np.random.default_rng(one.place)
     forms: list[list[pa.Array]] = []
     positions: list[Numbers] = []
     for rows, at in live_rows(narrow, file, gone, target):
-        chosen = np.flatnonzero(chance.random(rows.num_rows) < share)
-        forms.append([pc.binary_slice(one, 0, BOUND_BYTES_MAX) for one in forms_of.of(rows.take(pa.array(chosen)))])
+        chosen = np.flatnonzero(chance.random(rows.num_rows) < one.share)
+        found = forms_of.of(rows.take(pa.array(chosen)))
+        forms.append([pc.binary_slice(form, 0, BOUND_BYTES_MAX) for form in found])
         positions.append(at[chosen])
     whole = tuple(pa.concat_arrays(columns) for columns in zip(*forms, strict=True))
     return _Seen(
-        number,
-        place,
+        one.group,
+        one.place,
         gone.serialize(),
         whole or tuple(pa.array([], pa.binary()) for _ in order.fields),
         np.concatenate([np.empty(0, np.int64), *positions]),
-        _row_bytes(table, file) if place in _measured(group.files, limits) else None,
+        _row_bytes(table, file) if one.is_measured else None,
     )
 
 
@@ -244,16 +258,15 @@ def _row_bytes(table: RewrittenTable, file: LiveFile) -> float | None:
 
 
 def _scattered(
-    rewrite: Rewrite, number: int, places: Sequence[int], ranges: Ranges, first: int, limits: SortLimits
+    rewrite: Rewrite, inputs: Sequence[_Input], ranges: Ranges, first: int, limits: SortLimits
 ) -> Iterator[pa.RecordBatch]:
     """Bodies of the rows of some files of a group, or of the failure that ends the whole group."""
     held, deleted = Held(rewrite), DeletedRows()
     try:
-        for place in places:
-            file = rewrite.groups[number].files[place]
-            gone = deleted.of(file, rewrite.table.storage)
-            for rows, positions in live_rows(rewrite.table, file, gone, held.schema):
-                held.add(rows, place, positions)
+        for one in inputs:
+            gone = deleted.of(one.file, rewrite.table.storage)
+            for rows, positions in live_rows(rewrite.table, one.file, gone, held.schema):
+                held.add(rows, one.place, positions)
                 if held.size >= limits.packed:
                     yield from _packed(held, ranges, first)
         yield from _packed(held, ranges, first)
@@ -289,7 +302,7 @@ def _bodies(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, Any]]
 
 
 def _gathered(
-    rewrite: Rewrite, number: int, range_: int, attempt: str, bodies: Iterator[tuple[int, int, Any]]
+    rewrite: Rewrite, number: int, group: Group, range_: int, attempt: str, bodies: Iterator[tuple[int, int, Any]]
 ) -> Written:
     """One range, of bodies sorted by bucket; a failure comes before all of them."""
     first = next(bodies)
@@ -303,28 +316,12 @@ def _gathered(
             rows = pa.concat_batches([batch for _, _, body in bucket for batch in pa.ipc.open_stream(body)])
             yield rows.take(sort_indices(rows.columns[KEY]))
 
-    return write_range(rewrite, number, range_, attempt, parts())
+    return write_range(rewrite, number, group, range_, attempt, parts())
 
 
 def _again(first: tuple[int, int, Any], rest: Iterator[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Any]]:
     yield first
     yield from rest
-
-
-def _bins(
-    spark: SparkSession, rewrite: Rewrite, groups: Iterable[int], tasks: int | None
-) -> list[list[tuple[int, int]]]:
-    """Group and place of each file, in bins of about the same bytes."""
-    splits = [
-        Split(0, f"{number} {place}", "", file.size)
-        for number in groups
-        for place, file in enumerate(rewrite.groups[number].files)
-    ]
-    cores = int(spark.sparkContext.defaultParallelism)
-    count = min(len(splits), max(cores * 2, -(-sum(split.size for split in splits) // _BIN_BYTES)))
-    count = count if tasks is None else min(count, tasks)
-    named = [[tuple(map(int, split.name.split())) for split in bin_] for bin_ in fill_bins(splits, count)]
-    return [sorted((number, place) for number, place in bin_) for bin_ in named]
 
 
 def _narrowed(table: RewrittenTable, order: Order) -> RewrittenTable:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from frazil.workers.sort_keys import binaries, sort_indices
+from frazil.maintenance.compact.sort.sort_keys import binaries, sort_indices
 
 RANK_BITS = 12
 Ranks = NDArray[np.uint32]

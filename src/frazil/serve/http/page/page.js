@@ -55,6 +55,15 @@ function seconds(value) {
   return hours < 48 ? hours + " h " + (minutes % 60) + " min" : Math.floor(hours / 24) + " d " + (hours % 24) + " h";
 }
 
+// A time of the source, in the zone that positions are told in: 2026-11-17 12:35:05.353 Z
+function moment(text) {
+  return text ? text.replace("T", " ").replace("Z", " Z") : "";
+}
+
+function resolvedText({ source_time: time, resolved }) {
+  return resolved && "resolved at " + (time ? moment(time) + " (" + resolved + ")" : resolved);
+}
+
 function clock(at, span) {
   const options = span > 86400
     ? { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" }
@@ -70,7 +79,7 @@ async function fetched(path, options = {}) {
   try {
     const answer = await fetch(path, { cache: "no-store", signal: giving.signal, ...options });
     // Snapshot ids have 63 bits and numbers here only 53: they stay texts.
-    const text = (await answer.text()).replace(/"snapshot_id": ?(-?\d+)/g, '"snapshot_id":"$1"');
+    const text = (await answer.text()).replace(/"((?:epoch_)?snapshot_id)": ?(-?\d+)/g, '"$1":"$2"');
     return { ok: answer.ok, status: answer.status, body: JSON.parse(text) };
   } finally {
     clearTimeout(timer);
@@ -132,7 +141,8 @@ function show() {
   tell($("count"), count(status.tables.length));
   tell($("rate"), rates.length ? short(rates.reduce((sum, rate) => sum + rate, 0)) : "–");
   tell($("lag"), lags.length ? seconds(Math.max(...lags)) : "–");
-  tell($("resolved"), status.resolved || "–");
+  tell($("resolved-at"), moment(status.source_time) || status.resolved || "–");
+  tell($("resolved-position"), status.source_time ? status.resolved : "");
   tell($("uptime"), status.started_at ? seconds((Date.now() - Date.parse(status.started_at)) / 1000) : "–");
   showProblems();
   showRows();
@@ -246,7 +256,7 @@ function showDetail() {
   $("detail").hidden = !table;
   if (!table) return;
   tell($("detail-title"), table.table);
-  const facts = [table.source && "from " + table.source, table.resolved && "resolved at " + table.resolved,
+  const facts = [table.source && "from " + table.source, resolvedText(table),
     table.snapshot_id && "snapshot " + table.snapshot_id, count(table.deletes) + " deletes"];
   tell($("detail-facts"), facts.filter(Boolean).join(" · "));
   for (const button of document.querySelectorAll("[data-span]")) {
@@ -266,7 +276,7 @@ function pick(name) {
 
 // ---- plots ----
 
-const HEIGHT = 176, LEFT = 56, RIGHT = 10, TOP = 10, BOTTOM = 22;
+const HEIGHT = 176, LABELS = 7, RIGHT = 10, TOP = 10, BOTTOM = 22;
 const PLOTS = {
   lag: { lines: ["lag_seconds"], names: [], text: seconds, whole: false },
   rate: { lines: ["rows_per_second"], names: [], text: short, whole: false },
@@ -279,6 +289,13 @@ function svg(name, attributes, text = "") {
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, String(value));
   made.textContent = text;
   return made;
+}
+
+// How many pixels a label of a plot takes.
+function wide(text) {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = "11px " + getComputedStyle(document.body).fontFamily;
+  return Math.ceil(pen.measureText(text).width);
 }
 
 function showPlots() {
@@ -303,13 +320,15 @@ function draw(figure, plot) {
   }
   const span = series.at[series.at.length - 1] - series.at[0];
   const ticks = scale(Math.max(...known), plot.whole);
-  const x = (at) => LEFT + ((at - series.at[0]) / span) * (width - LEFT - RIGHT);
+  const left = 2 * LABELS + Math.max(...ticks.map((tick) => wide(plot.text(tick))));
+  const x = (at) => left + ((at - series.at[0]) / span) * (width - left - RIGHT);
   const y = (value) => HEIGHT - BOTTOM - (value / ticks[ticks.length - 1]) * (HEIGHT - TOP - BOTTOM);
   for (const tick of ticks) {
-    picture.append(svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(tick), y2: y(tick) }));
-    picture.append(svg("text", { x: LEFT - 7, y: y(tick) + 4, "text-anchor": "end" }, plot.text(tick)));
+    picture.append(svg("line", { class: "grid", x1: left, x2: width - RIGHT, y1: y(tick), y2: y(tick) }));
+    picture.append(svg("text", { x: left - LABELS, y: y(tick) + 4, "text-anchor": "end" }, plot.text(tick)));
   }
-  for (const [part, anchor] of [[0, "start"], [0.5, "middle"], [1, "end"]]) {
+  const roomy = 4 * wide(clock(series.at[0], span)) < width - left - RIGHT;
+  for (const [part, anchor] of roomy ? [[0, "start"], [0.5, "middle"], [1, "end"]] : [[0, "start"], [1, "end"]]) {
     const at = series.at[0] + part * span;
     picture.append(svg("text", { x: x(at), y: HEIGHT - 5, "text-anchor": anchor }, clock(at, span)));
   }
@@ -325,7 +344,7 @@ function draw(figure, plot) {
   picture.setAttribute("aria-label", caption.firstChild.textContent + ": now " + told);
   picture.addEventListener("pointermove", (event) => {
     const inside = event.clientX - picture.getBoundingClientRect().left;
-    const part = Math.min(1, Math.max(0, (inside - LEFT) / (width - LEFT - RIGHT)));
+    const part = Math.min(1, Math.max(0, (inside - left) / (width - left - RIGHT)));
     page.hovered = series.at[0] + part * span;
     showPlots();
   });

@@ -12,9 +12,9 @@ A column's value is that of the first name in `carried_as` which the payload has
 names may lie in one epoch (H14). Two names with two values are refused.
 
 Rows from before and after an incompatible change of type may lie in one epoch, too: the column takes every value that
-it holds, and those that it has outgrown (`TableShape.outgrown`) take the rest. In one row all but one of them are NULL,
-as they are if the change lies between two epochs. The fast road knows nothing of this: what does not fit takes the
-exact one.
+it holds, and those that it has outgrown (`SourceSchema.outgrown`) take the rest. In one row all but one of them are
+NULL, as they are if the change lies between two epochs. The fast road knows nothing of this: what does not fit takes
+the exact one.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import BadInput, DoesNotFit, UnknownColumn
-from frazil.model import columns as iceberg
+from frazil.model import schema as iceberg
 from frazil.model.arrow import value_type
-from frazil.model.columns import Column, TableShape
-from frazil.sources.cockroachdb.casts import text_bytes
-from frazil.sources.cockroachdb.exact import Json, NotJson, dumps, loads, quote
-from frazil.sources.cockroachdb.keys import EXCERPT, KeyRule
-from frazil.sources.cockroachdb.types import Family, parse_source_type
-from frazil.sources.cockroachdb.values import Converter, Misfit, canonical, converter
-from frazil.sources.cockroachdb.vectors import TakeExactRoad, columns_of, plan
+from frazil.model.schema import Column, SourceSchema
+from frazil.sources.cockroachdb.decode.exact_json import Json, NotJson, dumps, loads, quote
+from frazil.sources.cockroachdb.decode.fast.casts import text_bytes
+from frazil.sources.cockroachdb.decode.fast.columns import TakeExactRoad, columns_of, plan
+from frazil.sources.cockroachdb.decode.keys import EXCERPT, KeyRule
+from frazil.sources.cockroachdb.decode.types import Family, parse_source_type
+from frazil.sources.cockroachdb.decode.values import Converter, Misfit, canonical, converter
+from frazil.sources.net import decoded
 
 _SLICE = 16_384  # what is looked at together stays in the processor's cache
 # Arrow takes more spellings for integers than JSON has, such as 0x1F.
@@ -48,7 +49,7 @@ _REFUSALS = (Misfit, pa.ArrowException, OverflowError, UnicodeEncodeError)
 @dataclass(frozen=True, slots=True)
 class DecodedTable:
     name: str
-    shape: TableShape
+    shape: SourceSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class FeedDecoder:
         columns = known.shape.key_columns
         if not columns:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(keys), pa.struct([])))
-        arrays = _sliced(keys, None, columns, lambda some, _: _key_columns(known, some))
+        arrays = _sliced(known, keys, None, columns, lambda some, _: _key_columns(known, some))
         return pa.RecordBatch.from_arrays(arrays, schema=_schema(columns))
 
     def rows(self, table: int, keys: pa.Array, payloads: pa.Array) -> pa.RecordBatch:
@@ -73,7 +74,7 @@ class FeedDecoder:
         """
         known = self.tables[table]
         columns = (*known.shape.columns, *known.shape.outgrown)
-        arrays = _sliced(keys, payloads, columns, lambda some, of_them: _row_columns(known, some, of_them))
+        arrays = _sliced(known, keys, payloads, columns, lambda some, of_them: _row_columns(known, some, of_them))
         return pa.RecordBatch.from_arrays(arrays, schema=_schema(columns))
 
 
@@ -235,7 +236,7 @@ def _key_columns(table: DecodedTable, keys: pa.Array) -> list[pa.Array]:
     if len(named) == 1 and (whole := _whole_numbers(named[0], keys)) is not None:
         return [whole]
     columns = tuple(replace(column, name=f"c{i}", carried=()) for i, column in enumerate(named))
-    renamed = DecodedTable(table.name, TableShape(columns, tuple(column.name for column in columns), ""))
+    renamed = DecodedTable(table.name, SourceSchema(columns, tuple(column.name for column in columns), ""))
     try:
         return fast_columns(renamed, columns, _key_objects(KeyRule(table.name, columns), keys))
     except TakeExactRoad:
@@ -266,6 +267,7 @@ def _key_objects(rule: KeyRule, keys: pa.Array) -> pa.Array:
 
 
 def _sliced(
+    table: DecodedTable,
     keys: pa.Array,
     payloads: pa.Array | None,
     columns: Sequence[Column],
@@ -273,9 +275,12 @@ def _sliced(
 ) -> list[pa.Array]:
     keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     payloads = payloads.combine_chunks() if isinstance(payloads, pa.ChunkedArray) else payloads
+
+    def part(some: slice) -> list[pa.Array]:
+        return decode(keys[some], None if payloads is None else payloads[some])
+
     parts = [
-        decode(keys.slice(at, _SLICE), None if payloads is None else payloads.slice(at, _SLICE))
-        for at in range(0, len(keys), _SLICE)
+        decoded(table.name, keys, slice(at, min(at + _SLICE, len(keys))), part) for at in range(0, len(keys), _SLICE)
     ]
     if len(parts) == 1:
         return parts[0]
@@ -336,12 +341,12 @@ def _exact_column(table: DecodedTable, column: Column, keys: pa.Array, values: l
         raise
 
 
-def _converter(shape: TableShape, column: Column) -> Converter:
+def _converter(shape: SourceSchema, column: Column) -> Converter:
     """A key of unbounded decimals is written in its canonical spelling, or a later delete would not find it."""
     return canonical(column) if _is_spelled(shape, column) else converter(column)
 
 
-def _is_spelled(shape: TableShape, column: Column) -> bool:
+def _is_spelled(shape: SourceSchema, column: Column) -> bool:
     family = parse_source_type(column.source_type).family
     return column.name in shape.key and family is Family.DECIMAL and column.type == iceberg.STRING
 

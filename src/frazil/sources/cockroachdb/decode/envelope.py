@@ -24,8 +24,9 @@ from enum import StrEnum
 from frazil.errors import BadInput
 from frazil.model.change import Op
 from frazil.model.position import Hlc, NotAPosition
-from frazil.sources.cockroachdb.exact import Json, NotJson, dumps, fields, quote
-from frazil.sources.cockroachdb.keys import KeyChanged, KeyRule
+from frazil.sources.cockroachdb.decode.exact_json import Json, NotJson, as_text, dumps, fields, quote
+from frazil.sources.cockroachdb.decode.keys import EXCERPT, KeyChanged, KeyRule
+from frazil.sources.cockroachdb.schema.enriched import Described, described
 
 _METADATA = "__crdb__"
 _WRAPPED = frozenset(["after", "before", "key", "mvcc_timestamp", "topic", "updated"])
@@ -82,16 +83,17 @@ class Message:
     op: str | None = None
     resolved: str | None = None
     source: Mapping[str, Json] = field(default_factory=dict)
-    schema: Mapping[str, Json] | None = None
+    schema: Described | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FeedChange:
     key: str
     position: Hlc
     op: Op
     payload: bytes | None
     before: bytes | None = None
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +113,12 @@ def open_message(text: str, envelope: Envelope = Envelope.AUTO) -> Message:
     try:
         found = fields(text)
         if _is_beside_its_schema(found, envelope):
-            return _enveloped(fields(found["payload"][1]), Envelope.ENRICHED, found["schema"][0])
+            return _enveloped(fields(found["payload"][1]), Envelope.ENRICHED, described(found["schema"][1]))
     except NotJson as error:
         raise BadInput(
             f"not a JSON object: {error}",
-            hint="The file may be torn, or written by something else than the changefeed.",
+            hint="The file may be torn, or written by something else than the changefeed: put the whole file in its "
+            "place, then: frazil reload CONFIG. Or set `on_error: quarantine`, which puts such lines aside.",
         ) from error
     metadata = found.get(_METADATA, (None, ""))[0]
     if set(found) == {"resolved"} and isinstance(found["resolved"][0], str):
@@ -154,11 +157,18 @@ def _recognised(found: Mapping[str, tuple[Json, str]]) -> Envelope | None:
     return Envelope.BARE
 
 
-def _enveloped(found: Mapping[str, tuple[Json, str]], kind: Envelope, schema: Json) -> Message:
+def _enveloped(found: Mapping[str, tuple[Json, str]], kind: Envelope, schema: Described | None) -> Message:
     if "after" not in found or not isinstance(found["after"][0], dict | None):
         raise BadInput(f"a {kind} message has `after`, an object or null; this one has {sorted(found)[:8]}")
+    for name in ("before", "source"):
+        if not isinstance(found.get(name, (None, ""))[0], dict | None):
+            raise BadInput(f"`{name}` of a {kind} message is an object or null, not {found[name][1][:EXCERPT]}")
     row, row_text = found["after"]
-    source = found.get("source", ({}, ""))[0] or {}
+    _check_names(row)
+    source = found.get("source", (None, ""))[0] or {}
+    keys = source.get("primary_keys")
+    if keys is not None and not (isinstance(keys, list) and all(isinstance(name, str) for name in keys)):
+        raise BadInput(f"`primary_keys` of a message's source are a list of names, not {dumps(keys)[:EXCERPT]}")
     updated = source.get("ts_hlc") if kind is Envelope.ENRICHED else found.get("updated", (None, ""))[0]
     return Message(
         envelope=kind,
@@ -179,6 +189,7 @@ def _bare(found: Mapping[str, tuple[Json, str]], kind: Envelope, metadata: Json)
         raise BadInput(f"`{_METADATA}` of a bare message is an object")
     metadata = metadata or {}
     columns = {name: pair for name, pair in found.items() if name != _METADATA}
+    _check_names(columns)
     return Message(
         envelope=kind,
         row={name: value for name, (value, _) in columns.items()},
@@ -188,12 +199,20 @@ def _bare(found: Mapping[str, tuple[Json, str]], kind: Envelope, metadata: Json)
     )
 
 
+def _check_names(row: Mapping[str, Json] | None) -> None:
+    """Raises BadInput for a column that no table can have: half a surrogate pair parses, but is no text."""
+    try:
+        "".join(row or ()).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadInput(f"a column name is no text: {error.object[:EXCERPT]!r}") from error
+
+
 def change_of(
     message: Message,
     rule: KeyRule | NoKey,
     options: EnvelopeOptions,
     key_beside: list[Json] | dict[str, Json] | None = None,
-) -> Change:
+) -> FeedChange:
     """One change of the rule's table. `key_beside` is the key where it travels outside of the value.
 
     Raises BadInput for what must not be guessed; the caller adds file and line.
@@ -212,7 +231,7 @@ def change_of(
     payload = None if deleted else _payload(message, options)
     op, before = Op.DELETE if deleted else Op.UPSERT, _before(message, options)
     try:
-        return Change(key_of(message, key, rule, deleted), position, op, payload, before)
+        return FeedChange(key_of(message, key, rule, deleted), position, op, payload, before)
     except KeyChanged as error:
         raise BadInput(
             f"the key of table {rule.table} changed: {error}",
@@ -224,7 +243,7 @@ def change_of(
 def key_of(message: Message, key: Json, rule: KeyRule | NoKey, deleted: bool) -> str:
     """The canonical key. Raises BadInput or KeyChanged."""
     if isinstance(rule, NoKey):
-        return "" if key is None else dumps(key)
+        return "" if key is None else as_text(dumps(key))
     if deleted:
         return _deleted_key(message, key, rule)
     return _row_key(message.row or {}, key, rule)

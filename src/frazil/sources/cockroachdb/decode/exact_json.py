@@ -16,6 +16,7 @@ Json = Any
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
+_EXCERPT = 80
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -51,7 +52,7 @@ def loads(text: str | bytes) -> Json:
         text = text if isinstance(text, str) else text.decode("utf-8")
         value = _DECODER.decode(text)
         if _SURROGATE.search(text):
-            dumps(value).encode("utf-8")  # half a surrogate pair parses, but is no text
+            as_text(dumps(value))
         return value
     except NotJson:
         raise
@@ -94,6 +95,15 @@ def fields(text: str) -> dict[str, tuple[Json, str]]:
     if text[_after_space(text, at) :]:
         raise NotJson("text after the object")
     return found
+
+
+def as_text(text: str) -> str:
+    """The same. Raises NotJson for half a surrogate pair, which JSON can spell and nobody can write."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise NotJson(f"{text[:_EXCERPT]!r} is no text") from error
+    return text
 
 
 def dumps(value: Json) -> str:

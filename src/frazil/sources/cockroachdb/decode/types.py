@@ -34,8 +34,8 @@ from functools import lru_cache
 from typing import Literal
 
 from frazil.errors import ConfigError
-from frazil.model import columns as iceberg
-from frazil.model.columns import Column, TableShape, Type
+from frazil.model import schema as iceberg
+from frazil.model.schema import Column, SourceSchema, Type
 
 
 class Family(StrEnum):
@@ -148,6 +148,22 @@ _SIMPLE: dict[str, tuple[Family, Type]] = {
     ),
 }
 _DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
+_LENGTHS = (
+    "STRING",
+    "TEXT",
+    "VARCHAR",
+    "CHARACTER VARYING",
+    "CHAR",
+    "CHARACTER",
+    "BPCHAR",
+    "BIT",
+    "VARBIT",
+    "BIT VARYING",
+)
+_PRECISIONS = ("TIMESTAMP", "TIMESTAMPTZ", "TIME", "TIMETZ", "INTERVAL", "FLOAT", "VECTOR")
+_ZONES = tuple(f"{name} WITH{out} TIME ZONE" for name in ("TIMESTAMP", "TIME") for out in ("", "OUT"))
+_WITH_A_NUMBER = frozenset((*_LENGTHS, *_PRECISIONS, *_ZONES))
+_WITH_ANYTHING = frozenset(("GEOMETRY", "GEOGRAPHY", "ENUM", "TUPLE", "RECORD"))
 _KNOWN = (*_SIMPLE, *_DECIMALS)
 _FORM = re.compile(r'([A-Z_"][A-Z0-9_" ]*?)\s*(?:\(\s*([^()]*)\s*\))?\s*(WITH(?:OUT)? TIME ZONE)?')
 _COLLATE = re.compile(r"(.*?)\s+COLLATE\s+(\S+)", re.IGNORECASE)
@@ -176,9 +192,10 @@ def parse_source_type(text: str, rules: TypeRules = DEFAULT_RULES) -> SourceType
         name = "CHAR"
     if match and name in _DECIMALS:
         return SourceType(given, Family.DECIMAL, _decimal(text, match[2]))
-    if match and name == "FLOAT" and (match[2] or "").isdigit() and int(match[2]) <= _FLOAT4_BITS:
-        name = "FLOAT4"
     if match and name in _SIMPLE:
+        _check_arguments(text, name, match[2])
+        if name == "FLOAT" and match[2] and int(match[2]) <= _FLOAT4_BITS:
+            name = "FLOAT4"
         family, to = _SIMPLE[name]
         return SourceType(given, family, _ruled(family, to, rules))
     nearest = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.0)[0]
@@ -197,7 +214,7 @@ def column(
     return Column(name, parse_source_type(source_type, rules).type, source_type, origin, required)
 
 
-def carrier(shape: TableShape, name: str) -> Column | None:
+def carrier(shape: SourceSchema, name: str) -> Column | None:
     """The column whose values rows carry under this name."""
     return next((known for known in shape.columns if name in known.carried_as), None)
 
@@ -220,6 +237,15 @@ def _collated(given: str, inner_text: str, locale: str, rules: TypeRules) -> Sou
     if inner.family is not Family.TEXT:
         raise ConfigError(f"type {given!r}: only strings are collated", type=given)
     return SourceType(given, Family.COLLATED, iceberg.STRING)
+
+
+def _check_arguments(text: str, name: str, arguments: str | None) -> None:
+    if arguments is None or name in _WITH_ANYTHING:
+        return
+    if name not in _WITH_A_NUMBER:
+        raise ConfigError(f"type {text!r}: {name} takes nothing in parentheses", type=text)
+    if not arguments.strip().isdigit():
+        raise ConfigError(f"type {text!r}: {name} takes a number in parentheses", type=text)
 
 
 def _decimal(text: str, arguments: str | None) -> Type:

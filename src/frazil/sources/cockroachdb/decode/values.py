@@ -18,10 +18,10 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from frazil.model import columns as iceberg
-from frazil.model.columns import Column, ListOf, Type
-from frazil.sources.cockroachdb.exact import Json, Number, dumps, quote
-from frazil.sources.cockroachdb.types import Family, SourceType, parse_source_type
+from frazil.model import schema as iceberg
+from frazil.model.schema import Column, ListOf, Type
+from frazil.sources.cockroachdb.decode.exact_json import Json, NotJson, Number, as_text, dumps, quote
+from frazil.sources.cockroachdb.decode.types import Family, SourceType, parse_source_type
 
 Converter = Callable[[Json], Any]
 _NUMERAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
@@ -114,7 +114,10 @@ def canonical(column: Column) -> Callable[[Json], str]:
     def spell(value: Json) -> str:
         if value is None:
             raise NullKey("NULL in a key column")
-        return spelling(value)
+        try:
+            return as_text(spelling(value))
+        except NotJson as error:
+            raise Misfit(str(error)) from error
 
     return spell
 

@@ -15,8 +15,8 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from frazil.errors import BadInput
-from frazil.model.position import Hlc, NotAPosition
+from frazil.errors import BadInput, SourceLost
+from frazil.model.position import Hlc, NotAPosition, Position
 
 _PARTITION = r"(?:\d{4}-\d{2}-\d{2}/(?:\d{2}/)?)?"
 _DATA = re.compile(
@@ -25,6 +25,9 @@ _DATA = re.compile(
 )
 _UNPACKED = 10
 """Times as large is what compression makes small, of changes as they are printed."""
+_STAMP_DIGITS = 33
+_SESSION_DIGITS = 16
+_PLAIN = (".ndjson", ".csv")
 _HIDDEN = re.compile(r"\.(?!RESOLVED$)")
 _RESOLVED = re.compile(rf"({_PARTITION})([^/]*)\.RESOLVED")
 
@@ -56,9 +59,7 @@ class FeedFile:
 
     @property
     def weight(self) -> int:
-        """About how many bytes its rows are once they are read: those of a compressed file are more than it has."""
-        packed = self.compression is not Compression.NONE or self.format is Format.PARQUET
-        return self.size * _UNPACKED if packed else self.size
+        return weight_of(self.path, self.size)
 
     def __post_init__(self) -> None:
         if self.size < 0:
@@ -99,11 +100,66 @@ def parse_name(path: str, size: int = 0) -> FeedFile | ResolvedFile | None:
     return None
 
 
+def data_file(path: str, size: int = 0) -> FeedFile:
+    """A path that is known to be a data file's, as every split's is."""
+    file = parse_name(path, size)
+    assert isinstance(file, FeedFile), path
+    return file
+
+
+def topic_in(path: str) -> str | None:
+    """The topic of a data file's name; None for any other. Looks at nothing else of it: a feed has many names."""
+    match = _DATA.fullmatch(path)
+    return None if match is None else match[6]
+
+
+def number_in(path: str) -> tuple[str, str, int] | None:
+    """Stamp, session and number of a data file's name; None for any other."""
+    match = _DATA.fullmatch(path)
+    return None if match is None else (match[1], match[2], int(match[5], 16))
+
+
+def weight_of(path: str, size: int) -> int:
+    """About how many bytes a file's rows are once they are read: those of a compressed file are more than it has."""
+    return size if path.endswith(_PLAIN) else size * _UNPACKED
+
+
 def resolved_paths(position: Hlc) -> tuple[str, str, str]:
     """Where the resolved file of this position lies in a flat, a daily and an hourly feed."""
     name = f"{position.file_stamp}.RESOLVED"
     day = f"{name[:4]}-{name[4:6]}-{name[6:8]}"
     return name, f"{day}/{name}", f"{day}/{name[8:10]}/{name}"
+
+
+def hlc_of(position: Position) -> Hlc:
+    """Raises SourceLost for a position of another kind of source."""
+    if not isinstance(position, Hlc):
+        raise SourceLost(
+            f"{position} is no position of CockroachDB",
+            hint="The pipeline's name was used with another kind of source: choose another name.",
+        )
+    return position
+
+
+def stem_of(resolved_path: str) -> str:
+    """What sorts just before every `R-...` and `R.RESOLVED` of this R."""
+    return resolved_path.removesuffix(".RESOLVED")
+
+
+def stem_in(path: str) -> str:
+    """Of a data file."""
+    return path[: path.rfind("/") + 1 + _STAMP_DIGITS]
+
+
+def session_in(path: str) -> str:
+    """Of a data file."""
+    begin = len(stem_in(path)) + 1
+    return path[begin : begin + _SESSION_DIGITS]
+
+
+def is_under(path: str, resolved_path: str) -> bool:
+    """Whether a data file carries the very stamp of a resolved file."""
+    return path.startswith(stem_of(resolved_path) + "-")
 
 
 def _stamp(digits: str, path: str) -> Hlc:

@@ -24,36 +24,45 @@ from obstore.exceptions import BaseError
 from obstore.store import HTTPStore, ObjectStore
 
 from frazil.errors import BadInput, ConfigError, FrazilError, SourceLost, SourceUnavailable
-from frazil.sources.cockroachdb.names import Compression
+from frazil.model.position import without_login
+from frazil.sources.cockroachdb.feed.file_names import Compression
+from frazil.storage.client import Store, store_for
 from frazil.storage.credentials import with_credentials
-from frazil.storage.failures import Failure, FailureKind, explained, failure_of
-from frazil.storage.places import SCHEMES, is_object_store, parse_place
-from frazil.storage.stores import Store, store_for
+from frazil.storage.errors import FailureKind, StorageFailure, explained, failure_of
+from frazil.storage.url import SCHEMES, is_object_store, parse_place
 
 BLOCK = 2 << 20
 """What is looked at together fits into a processor's cache."""
 FETCHED = 8 << 20
+ANEW = (
+    "make a changefeed with initial_scan = 'yes' at another address and name it as source.feed, stop the pipeline, "
+    "frazil drop CONFIG TABLE --force for its tables, and run it again."
+)
+"""How tables of a feed are loaded anew: nobody can ask a changefeed for all rows."""
 _CODECS = {Compression.GZIP: "gzip", Compression.ZSTD: "zstd"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class FeedLocation:
     """`url` is a path, file://, s3://, gs://, az:// or abfss://; `options` are its storage's. Picklable: what is found
     in the environment or a profile here goes along, since executors have none of it."""
 
     url: str
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         scheme = urlsplit(self.url).scheme if "://" in self.url else "file"
         if scheme not in ("file", "http", "https", *SCHEMES):
             raise ConfigError(
-                f"feed {self.url!r}: no storage is known by {scheme}://",
+                f"feed {without_login(self.url)!r}: no storage is known by {scheme}://",
                 hint="Use a path, file://, s3://, gs://, az:// or abfss://.",
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FeedLocation, (self.url, with_credentials(self.url, self.options))
+
+    def __repr__(self) -> str:
+        return f"FeedLocation({self.shown!r})"
 
     @property
     def local_root(self) -> Path | None:
@@ -65,12 +74,18 @@ class FeedLocation:
 
     @property
     def normalised(self) -> str:
-        """One spelling for one place: what positions of a feed are relative to."""
+        """One spelling for one place: what positions of a feed are relative to. It is written into ledgers, so it has
+        nothing in it that logs in."""
         if self.local_root is not None:
             return "file://" + os.path.normpath(self.local_root)
-        parts = urlsplit(self.url)
+        parts = urlsplit(without_login(self.url))
         path = "/".join(part for part in parts.path.split("/") if part)
         return f"{parts.scheme.lower()}://{parts.netloc}" + (f"/{path}" if path else "")
+
+    @property
+    def shown(self) -> str:
+        """For messages: without what logs in, and without a query, which may be signed."""
+        return self.url if self.local_root is not None else without_login(self.url).partition("?")[0]
 
     def store(self) -> ObjectStore:
         """The client, with keys relative to the feed. Raises ConfigError for options or credentials that are wrong."""
@@ -85,6 +100,14 @@ class FeedLocation:
                 return (root / path).stat().st_size if root is not None else obstore.head(self.store(), path)["size"]
         except SourceLost:
             return None
+
+    def written_at(self, path: str) -> float:
+        """By the storage's clock, in seconds. Raises SourceLost if it is gone, SourceUnavailable or ConfigError."""
+        with self.reaching(path):
+            root = self.local_root
+            if root is not None:
+                return (root / path).stat().st_mtime
+            return obstore.head(self.store(), path)["last_modified"].timestamp()
 
     @contextmanager
     def open(self, path: str, compression: Compression = Compression.NONE) -> Iterator[Any]:
@@ -116,21 +139,21 @@ class FeedLocation:
         except FileNotFoundError as error:
             if self.local_root is None and failure_of(error).kind is not FailureKind.GONE:
                 raise self._refusal(failure_of(error), path) from error
-            raise _gone(self.url, path) from error
+            raise _gone(self.shown, path) from error
         except BaseError as error:
             raise self._refusal(failure_of(error), path) from error
         except PermissionError as error:
             raise ConfigError(
-                f"{self.url}: access to {path or 'the feed'} is refused: {_short(error)}",
+                f"{self.shown}: access to {path or 'the feed'} is refused: {_short(error)}",
                 hint="Let the user that runs Frazil and the Spark executors read the feed.",
                 file=path,
             ) from error
         except OSError as error:
             if error.errno is not None:
-                raise SourceUnavailable(f"{self.url}: {path} cannot be read: {_short(error)}", file=path) from error
+                raise SourceUnavailable(f"{self.shown}: {path} cannot be read: {_short(error)}", file=path) from error
             raise BadInput(
                 f"{path}: cannot be decompressed: {_short(error)}",
-                hint="The file is torn. Compare its size with the object in the store.",
+                hint="The file is torn: put the whole file in its place, then: frazil reload CONFIG.",
                 file=path,
             ) from error
 
@@ -140,12 +163,12 @@ class FeedLocation:
         place = parse_place(self.url)
         return store_for(place, with_credentials(self.url, self.options), strict=True, below=place.key)
 
-    def _refusal(self, failure: Failure, path: str) -> FrazilError:
+    def _refusal(self, failure: StorageFailure, path: str) -> FrazilError:
         if failure.kind is FailureKind.GONE:
-            return _gone(self.url, path)
+            return _gone(self.shown, path)
         store = self._store()
-        what = f"{self.url.rstrip('/')}/{path}" if path else self.url
-        text, hint = failure.text, ""
+        what = f"{self.shown.rstrip('/')}/{path}" if path else self.shown
+        text, hint = without_login(failure.text), ""
         if store is not None:
             text, hint = explained(failure, store.settings, what, "read")
             if failure.kind is FailureKind.DENIED:
@@ -160,7 +183,7 @@ class FeedLocation:
 def _gone(feed: str, path: str) -> SourceLost:
     return SourceLost(
         f"{feed}: the file {path} is gone",
-        hint="Files behind the published frontier may be deleted, others not. Restore it, or resync the table.",
+        hint=f"Files behind the published frontier may be deleted, others not. Restore it. If it cannot be: {ANEW}",
         file=path,
     )
 

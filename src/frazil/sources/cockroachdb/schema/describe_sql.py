@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 import psycopg
 
 from frazil.errors import ConfigError, SourceUnavailable
-from frazil.model.columns import Column
-from frazil.sources.cockroachdb.shapes import SQL, Knowledge
-from frazil.sources.cockroachdb.types import column
+from frazil.model.schema import Column
+from frazil.sources.cockroachdb.decode.types import column
+from frazil.sources.cockroachdb.schema.schema import SQL, Knowledge
 
 _COCKROACHDB = """
     SELECT table_schema, column_name, crdb_sql_type, is_nullable = 'YES', is_hidden = 'YES',

@@ -17,12 +17,11 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from frazil.errors import BadInput, ConfigError
-from frazil.model.columns import Column, TableShape
-from frazil.model.parts import UNNAMED, families, primary_family
 from frazil.model.ports import Split
-from frazil.sources.cockroachdb.names import FeedFile, Format, parse_name
-from frazil.sources.cockroachdb.profile import Profile
-from frazil.sources.cockroachdb.shapes import Knowledge, from_enriched
+from frazil.model.schema import UNNAMED, Column, SourceSchema, families, primary_family
+from frazil.sources.cockroachdb.feed.file_names import Format, data_file
+from frazil.sources.cockroachdb.schema.profile import Profile
+from frazil.sources.cockroachdb.schema.schema import Knowledge, from_enriched
 
 _SEPARATOR = "+"
 _DEFAULT_PRIMARY = "primary"
@@ -55,7 +54,7 @@ def is_of(topic: str, table: str) -> bool:
 
 def families_of(table: str, splits: Iterable[Split]) -> set[str]:
     """The families that have files among these."""
-    return {family_of(_file(split).topic, table) for split in splits}
+    return {family_of(data_file(split.name).topic, table) for split in splits}
 
 
 def named_families(table: str, splits: Iterable[Split]) -> set[str]:
@@ -68,7 +67,7 @@ def family_rows(table: str, splits: Sequence[Split], profile: Callable[[Sequence
         return [FamilyRows(UNNAMED, 0, profile(splits))]
     grouped: dict[tuple[str, int], list[Split]] = {}
     for split in splits:
-        file = _file(split)
+        file = data_file(split.name)
         family = family_of(file.topic, table)
         if family != UNNAMED and file.format is Format.CSV:
             raise ConfigError(
@@ -106,10 +105,14 @@ def enriched(rows: Sequence[FamilyRows]) -> Knowledge:
 
 
 def with_families(
-    table: str, shape: TableShape, met: Collection[str], rows: Sequence[FamilyRows], taken_out: Sequence[str]
-) -> TableShape:
+    table: str,
+    shape: SourceSchema,
+    met: Collection[str],
+    rows: Sequence[FamilyRows],
+    taken_out: Callable[[], Sequence[str]],
+) -> SourceSchema:
     """The shape, whose columns know their families as far as rows or the table's own memory tell. `met` are the
-    families that have files, `taken_out` those that are tables of their own.
+    families that have files, `taken_out` tells those that are tables of their own.
 
     Raises ConfigError or BadInput if rows of the table cannot be put together: nobody tells whether they exist.
     """
@@ -126,7 +129,7 @@ def with_families(
     outgrown = tuple(replace(column, family=_family(column, owner)) for column in shape.outgrown)
     found = replace(shape, columns=columns, outgrown=outgrown)
     if primary is None:
-        _refuse_without_primary(table, set(met) - set(families(found)), taken_out)
+        _refuse_without_primary(table, set(met) - set(families(found)), taken_out())
     return found
 
 
@@ -135,7 +138,7 @@ def _family(column: Column, owner: dict[str, str]) -> str | None:
     return column.family if told is None or (told == UNNAMED and column.family is not None) else told
 
 
-def _primary(table: str, shape: TableShape, met: Collection[str], rows: Sequence[FamilyRows]) -> str | None:
+def _primary(table: str, shape: SourceSchema, met: Collection[str], rows: Sequence[FamilyRows]) -> str | None:
     def holds_key(profile: Profile) -> bool:
         return all(any(name in profile.columns for name in key.carried_as) for key in shape.key_columns)
 
@@ -175,12 +178,6 @@ def _refuse_without_primary(table: str, untold: Collection[str], taken_out: Sequ
             f"{_entries(table, untold)}.",
             table=table,
         )
-
-
-def _file(split: Split) -> FeedFile:
-    file = parse_name(split.name)
-    assert isinstance(file, FeedFile), split.name
-    return file
 
 
 def _entries(table: str, names: Collection[str]) -> str:

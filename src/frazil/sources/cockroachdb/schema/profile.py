@@ -9,24 +9,27 @@ each place in the key, counted from its end, the columns that held the same valu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
 from functools import reduce
 from typing import Any
 
 from frazil.errors import BadInput
-from frazil.sources.cockroachdb.envelope import EnvelopeOptions, Message, open_message
-from frazil.sources.cockroachdb.exact import Json, Number
-from frazil.sources.cockroachdb.names import FeedFile, Format, parse_name
-from frazil.sources.cockroachdb.parquet_rows import parquet_rows
-from frazil.sources.cockroachdb.storage import FeedLocation, line_blocks
+from frazil.sources.cockroachdb.decode.envelope import EnvelopeOptions, Message, open_message
+from frazil.sources.cockroachdb.decode.exact_json import Json, Number
+from frazil.sources.cockroachdb.decode.formats.parquet_rows import parquet_rows
+from frazil.sources.cockroachdb.decode.placing import placed, text_of
+from frazil.sources.cockroachdb.feed.file_names import FeedFile, Format, parse_name
+from frazil.sources.cockroachdb.feed.location import FeedLocation, line_blocks
+from frazil.sources.cockroachdb.schema.enriched import Described
 
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 _INT64 = 1 << 63
+_BEYOND = 1 << 31  # more digits than any type has
 
 
-class Kind(StrEnum):
+class ValueKind(StrEnum):
     BOOL = "bool"
     INT = "int"
     NUMBER = "number"
@@ -39,7 +42,7 @@ class Kind(StrEnum):
 class ColumnProfile:
     """`digits` before the point, `scale` after it, of numbers; `doubles`: all of them survive a double."""
 
-    kinds: frozenset[Kind] = frozenset()
+    kinds: frozenset[ValueKind] = frozenset()
     fits_long: bool = True
     digits: int = 0
     scale: int = 0
@@ -63,8 +66,11 @@ class Profile:
     columns: Mapping[str, ColumnProfile] = field(default_factory=dict)
     key_places: tuple[frozenset[str], ...] | None = None
     rows: int = 0
-    schema: Mapping[str, Json] | None = None
+    schema: Described | None = None
     primary_keys: tuple[str, ...] = ()
+
+    def without_key(self) -> Profile:
+        return replace(self, key_places=None)
 
     def merge(self, other: Profile) -> Profile:
         columns = dict(self.columns)
@@ -112,13 +118,13 @@ def profile_split(
                 if not raw.strip():
                     continue
                 try:
-                    message = open_message(raw.decode("utf-8"), options.envelope)
-                except (BadInput, UnicodeDecodeError) as error:
+                    with placed(path, line, raw):
+                        rows = seen.add(open_message(text_of(raw), options.envelope))
+                except BadInput:
                     if options.quarantine:
                         continue  # the reader puts the line away
-                    hint = error.hint if isinstance(error, BadInput) else ""
-                    raise BadInput(f"{path}:{line}: {error}", hint=hint, file=path, line=line) from error
-                if seen.add(message) == rows_max:
+                    raise
+                if rows == rows_max:
                     return seen.profile()
     return seen.profile()
 
@@ -129,19 +135,19 @@ class _Seen:
         self._columns: dict[str, ColumnProfile] = {}
         self._places: list[set[str]] | None = None
         self._rows = 0
-        self._schema: Mapping[str, Json] | None = None
+        self._schema: Described | None = None
         self._primary_keys: tuple[str, ...] = ()
 
     def add(self, message: Message) -> int:
-        """The number of messages seen."""
+        """The number of messages seen. One that raises leaves no trace."""
+        row = {name: value for name, value in (message.row or {}).items() if name not in self._hidden}
+        looks = {name: of_value(value) for name, value in row.items()}
         self._rows += 1
         self._schema = message.schema or self._schema
         self._primary_keys = tuple(message.source.get("primary_keys") or ()) or self._primary_keys
         if isinstance(message.key, dict):
             self._primary_keys = tuple(message.key)
-        row = {name: value for name, value in (message.row or {}).items() if name not in self._hidden}
-        for name, value in row.items():
-            kinds = of_value(value)
+        for name, kinds in looks.items():
             known = self._columns.get(name)
             self._columns[name] = kinds if known is None else known.merge(kinds) if kinds != known else known
         if isinstance(message.key, list) and row:
@@ -169,23 +175,26 @@ def of_value(value: Json) -> ColumnProfile:
         case None:
             return ColumnProfile()
         case bool():
-            return ColumnProfile(frozenset([Kind.BOOL]))
+            return ColumnProfile(frozenset([ValueKind.BOOL]))
         case Number():
             return _of_number(value)
         case str():
-            return ColumnProfile(frozenset([Kind.NON_FINITE if value in _NON_FINITE else Kind.STRING]))
+            return ColumnProfile(frozenset([ValueKind.NON_FINITE if value in _NON_FINITE else ValueKind.STRING]))
         case _:
-            return ColumnProfile(frozenset([Kind.NESTED]))
+            return ColumnProfile(frozenset([ValueKind.NESTED]))
 
 
 def _of_number(text: str) -> ColumnProfile:
-    number = Decimal(text)
+    try:
+        number = Decimal(text)
+    except ArithmeticError:  # an exponent beyond all bounds: only its text holds it
+        return ColumnProfile(frozenset([ValueKind.NUMBER]), False, _BEYOND, _BEYOND, False)
     exponent = int(number.as_tuple().exponent)
     digits = max(number.adjusted() + 1, 0) if number else 0
     if text.lstrip("-").isdigit():
         whole = int(number)
-        return ColumnProfile(frozenset([Kind.INT]), -_INT64 <= whole < _INT64, digits, 0, _is_double(text, number))
-    return ColumnProfile(frozenset([Kind.NUMBER]), True, digits, max(-exponent, 0), _is_double(text, number))
+        return ColumnProfile(frozenset([ValueKind.INT]), -_INT64 <= whole < _INT64, digits, 0, _is_double(text, number))
+    return ColumnProfile(frozenset([ValueKind.NUMBER]), True, digits, max(-exponent, 0), _is_double(text, number))
 
 
 def _is_double(text: str, number: Decimal) -> bool:

@@ -5,7 +5,7 @@ sql             c INT8, identity 104.2                      the source's own ide
 table           b INT8, identity 104.2, carried b           so rows may carry it as c, and as b for a while
 rows            {"c": 1, "new": true}                       what nobody announced is inferred
 
-resolve_shape     places ----------------> TableShape
+resolve_shape     places ----------------> SourceSchema
 heard_by_rows     + what rows look like -> a described type that rows contradict gives way to the table's,
                                            a type of the table that rows outgrow to a wider or another one;
                                            rows of both types in one epoch have a column each
@@ -17,39 +17,39 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from frazil.model import columns as iceberg
-from frazil.model.columns import Column, TableShape, same_type
-from frazil.sources.cockroachdb.profile import ColumnProfile, Kind, Profile
-from frazil.sources.cockroachdb.shapes import (
+from frazil.model import schema as iceberg
+from frazil.model.schema import Column, SourceSchema, same_type
+from frazil.sources.cockroachdb.decode.types import Family, column, parse_source_type
+from frazil.sources.cockroachdb.schema.enriched import ENRICHED
+from frazil.sources.cockroachdb.schema.profile import ColumnProfile, Profile, ValueKind
+from frazil.sources.cockroachdb.schema.schema import (
     CONFIGURATION,
-    ENRICHED,
     INFERRED,
     SQL,
     TABLE,
     Knowledge,
     inferred_type,
 )
-from frazil.sources.cockroachdb.types import Family, column, parse_source_type
 
 KEYLESS = "none"
-_NUMBERS = frozenset((Kind.INT, Kind.NUMBER, Kind.NON_FINITE))
-_TEXTS = frozenset((Kind.STRING, Kind.NON_FINITE))
-_KINDS: Mapping[Family, frozenset[Kind]] = {
-    Family.INT: frozenset((Kind.INT,)),
+_NUMBERS = frozenset((ValueKind.INT, ValueKind.NUMBER, ValueKind.NON_FINITE))
+_TEXTS = frozenset((ValueKind.STRING, ValueKind.NON_FINITE))
+_KINDS: Mapping[Family, frozenset[ValueKind]] = {
+    Family.INT: frozenset((ValueKind.INT,)),
     Family.FLOAT: _NUMBERS,
     Family.DECIMAL: _NUMBERS,
-    Family.BOOL: frozenset((Kind.BOOL,)),
-    Family.JSON: frozenset(Kind),
-    Family.ARRAY: frozenset((Kind.NESTED,)),
-    Family.VECTOR: _TEXTS | {Kind.NESTED},
-    Family.GEO: _TEXTS | {Kind.NESTED},
-    Family.COLLATED: _TEXTS | {Kind.NESTED},
-    Family.OID: _TEXTS | {Kind.INT},
+    Family.BOOL: frozenset((ValueKind.BOOL,)),
+    Family.JSON: frozenset(ValueKind),
+    Family.ARRAY: frozenset((ValueKind.NESTED,)),
+    Family.VECTOR: _TEXTS | {ValueKind.NESTED},
+    Family.GEO: _TEXTS | {ValueKind.NESTED},
+    Family.COLLATED: _TEXTS | {ValueKind.NESTED},
+    Family.OID: _TEXTS | {ValueKind.INT},
 }
 _INT4_DIGITS = 9  # so many always fit
 
 
-def resolve_shape(places: Sequence[Knowledge], *, key_optional: bool = False) -> TableShape | None:
+def resolve_shape(places: Sequence[Knowledge], *, key_optional: bool = False) -> SourceSchema | None:
     """The shape known from these places, the first of them winning; None while columns or key are missing.
 
     Columns that the source told have the source's names, those that only the table knows the table's.
@@ -95,12 +95,12 @@ def resolve_shape(places: Sequence[Knowledge], *, key_optional: bool = False) ->
         of = table_names if place.origin == TABLE else names
         order.update(dict.fromkeys(of[known.name] for known in place.columns if of.get(known.name) in found))
     columns = tuple(found[name] for name in order)
-    return TableShape(columns, *(key or ((), KEYLESS)))
+    return SourceSchema(columns, *(key or ((), KEYLESS)))
 
 
 def heard_by_rows(
-    shape: TableShape, seen: Profile, of_table: Sequence[Column], *, new_columns: bool = False
-) -> TableShape:
+    shape: SourceSchema, seen: Profile, of_table: Sequence[Column], *, new_columns: bool = False
+) -> SourceSchema:
     """The shape once rows were looked at. `of_table` are the table's columns, retired ones too.
 
     The source describes its columns as they are now, and rows may be older: one that fits the table's column and not
@@ -116,7 +116,7 @@ def heard_by_rows(
     return replace(shape, columns=tuple(known for known, _ in heard), outgrown=outgrown)
 
 
-def without_dropped(shape: TableShape, seen: Profile) -> TableShape:
+def without_dropped(shape: SourceSchema, seen: Profile) -> SourceSchema:
     """The shape without columns that only the table knows, if rows were seen and every column of theirs is described:
     then whoever described them did not forget one."""
     described = {
@@ -133,7 +133,7 @@ def fits_rows(seen: ColumnProfile, source_type: str) -> bool:
     return seen.kinds <= _held(seen, source_type)
 
 
-def _held(seen: ColumnProfile, source_type: str) -> frozenset[Kind]:
+def _held(seen: ColumnProfile, source_type: str) -> frozenset[ValueKind]:
     """The kinds of these values that the type holds."""
     family = parse_source_type(source_type).family
     if family is Family.INT and not seen.fits_long:
@@ -236,10 +236,10 @@ def _guessed(known: Column, source_type: str) -> Column:
 def _wider(known: Column, values: ColumnProfile) -> str | None:
     """A source type that Iceberg can widen the column to, if it must."""
     match known.type:
-        case iceberg.INT if values.kinds == {Kind.INT} and values.fits_long and values.digits > _INT4_DIGITS:
+        case iceberg.INT if values.kinds == {ValueKind.INT} and values.fits_long and values.digits > _INT4_DIGITS:
             return "INT8"
         case iceberg.Decimal(precision, scale):
-            fits = Kind.NON_FINITE not in values.kinds and values.kinds <= _NUMBERS and values.scale <= scale
+            fits = ValueKind.NON_FINITE not in values.kinds and values.kinds <= _NUMBERS and values.scale <= scale
             if fits and precision - scale < values.digits <= iceberg.DECIMAL_PRECISION_MAX - scale:
                 return f"DECIMAL({iceberg.DECIMAL_PRECISION_MAX},{scale})"
     return None

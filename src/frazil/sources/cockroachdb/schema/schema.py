@@ -19,49 +19,20 @@ How what the places know comes together is `resolving`'s part.
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from frazil.errors import BadInput, ConfigError
-from frazil.model import columns as iceberg
-from frazil.model.columns import Column, Field, ListOf, TableShape, Type, same_type
-from frazil.model.remembered import KnownTable, Remembered
-from frazil.sources.cockroachdb.exact import Json
-from frazil.sources.cockroachdb.profile import ColumnProfile, Kind, Profile
-from frazil.sources.cockroachdb.types import DEFAULT_RULES, TypeRules, column, parse_source_type
+from frazil.model import schema as iceberg
+from frazil.model.schema import Column, Field, KnownTable, ListOf, Remembered, Type, same_type
+from frazil.sources.cockroachdb.decode.types import DEFAULT_RULES, TypeRules, column, parse_source_type
+from frazil.sources.cockroachdb.schema.enriched import ENRICHED, Described
+from frazil.sources.cockroachdb.schema.profile import ColumnProfile, Profile, ValueKind
 
-CONFIGURATION, SQL, ENRICHED, TABLE, INFERRED = "configuration", "sql", "enriched", "table", "inferred"
+CONFIGURATION, SQL, TABLE, INFERRED = "configuration", "sql", "table", "inferred"
 _SCALE_MIN = 10
 _ALL_RULES = (DEFAULT_RULES, TypeRules(time_as="time"))
-_NUMERIC = {Kind.INT, Kind.NUMBER, Kind.NON_FINITE}
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ENRICHED_BASE = {
-    "int64": "INT8",
-    "int32": "INT4",
-    "int16": "INT2",
-    "float64": "FLOAT8",
-    "double": "FLOAT8",
-    "float32": "FLOAT4",
-    "float": "FLOAT4",
-    "boolean": "BOOL",
-    "bytes": "BYTES",
-    "struct": "TUPLE",
-    "string": "STRING",
-}
-_ENRICHED_NAMED = {
-    "timestamp": "TIMESTAMP",
-    "timestamptz": "TIMESTAMPTZ",
-    "date": "DATE",
-    "time": "TIME",
-    "uuid": "UUID",
-    "json": "JSONB",
-    "jsonb": "JSONB",
-    "geometry": "GEOMETRY",
-    "geography": "GEOGRAPHY",
-    "bytes": "BYTES",
-}
+_NUMERIC = {ValueKind.INT, ValueKind.NUMBER, ValueKind.NON_FINITE}
 _DEFAULT_SOURCE = {
     "boolean": "BOOL",
     "int": "INT4",
@@ -102,14 +73,8 @@ def configured(pinned: Pinned) -> Knowledge:
 
 def from_enriched(profile: Profile) -> Knowledge:
     """Columns from the schema beside an enriched message, and key columns from its key or its source."""
-    parts = {part.get("field"): part for part in (profile.schema or {}).get("fields", ())}
-    row = parts.get("after") or parts.get("before") or {}
-    columns = tuple(
-        column(part["field"], _enriched_type(part), ENRICHED, required=not part.get("optional", True))
-        for part in row.get("fields", ())
-    )
-    in_schema = tuple(part["field"] for part in parts.get("key", {}).get("fields", ()))
-    return Knowledge(columns, in_schema or profile.primary_keys, ENRICHED)
+    told = profile.schema or Described()
+    return Knowledge(told.columns, told.key or profile.primary_keys, ENRICHED)
 
 
 def from_target(known: KnownTable) -> Knowledge:
@@ -150,16 +115,16 @@ def inferred_type(seen: ColumnProfile) -> str | None:
     kinds = seen.kinds
     if not kinds:
         return None
-    if kinds == {Kind.BOOL}:
+    if kinds == {ValueKind.BOOL}:
         return "BOOL"
-    if kinds <= {Kind.STRING, Kind.NON_FINITE}:
+    if kinds <= {ValueKind.STRING, ValueKind.NON_FINITE}:
         return "STRING"
     if not kinds <= _NUMERIC:
         return "JSONB"
-    if kinds == {Kind.INT} and seen.fits_long:
+    if kinds == {ValueKind.INT} and seen.fits_long:
         return "INT8"
     scale = max(_SCALE_MIN, seen.scale)
-    if Kind.NON_FINITE not in kinds and seen.digits + scale <= iceberg.DECIMAL_PRECISION_MAX:
+    if ValueKind.NON_FINITE not in kinds and seen.digits + scale <= iceberg.DECIMAL_PRECISION_MAX:
         return f"DECIMAL({iceberg.DECIMAL_PRECISION_MAX},{scale})"
     return "FLOAT8" if seen.doubles else "DECIMAL"
 
@@ -225,37 +190,6 @@ def for_family(knowledge: Knowledge, profile: Profile) -> Knowledge:
     return replace(knowledge, columns=tuple(known for known in knowledge.columns if known.name in kept))
 
 
-def pin_block(shapes: Mapping[str, TableShape], targets: Mapping[str, str] | None = None) -> str:
-    """YAML to copy into the configuration; comments say where each line comes from."""
-    lines = ["tables:"]
-    for table, shape in shapes.items():
-        key = ", ".join(_yaml(name) for name in shape.key)
-        lines.append(f"  - source: {_yaml(table)}")
-        if targets and table in targets:
-            lines.append(f"    target: {_yaml(targets[table])}")
-        lines += [f"    key: [{key}]  # {shape.key_origin}", "    columns:"]
-        lines += [f"      {_yaml(c.name)}: {_yaml_type(c.source_type)}  # {c.origin}" for c in shape.columns]
-    return "\n".join(lines) + "\n"
-
-
-def origins(shape: TableShape) -> Iterable[tuple[str, str, str, str]]:
-    """(column, source type, Iceberg type, origin) for `frazil check`."""
-    return [(c.name, c.source_type, str(c.type), c.origin) for c in shape.columns]
-
-
-def _enriched_type(part: Mapping[str, Json]) -> str:
-    base = str(part.get("type"))
-    name = str(part.get("name") or "").lower().rpartition(".")[2]
-    if base == "array":
-        return _enriched_type(part.get("items") or {"type": "string"}) + "[]"
-    if name == "decimal":
-        parameters = part.get("parameters") or {}
-        if "precision" in parameters:
-            return f"DECIMAL({parameters['precision']},{parameters.get('scale', 0)})"
-        return "DECIMAL"
-    return _ENRICHED_NAMED.get(name) or _ENRICHED_BASE.get(base, "STRING")
-
-
 def ruled(knowledge: Knowledge, rules: TypeRules) -> Knowledge:
     """The same columns with the Iceberg types that a pipeline wants where it has a choice."""
     if rules == DEFAULT_RULES:
@@ -276,15 +210,3 @@ def _source_of(to: Type, doc: str | None) -> str:
     if isinstance(to, iceberg.Decimal):
         return f"DECIMAL({to.precision},{to.scale})"
     return _DEFAULT_SOURCE.get(to.name, "BYTES") if isinstance(to, iceberg.Primitive) else "JSONB"
-
-
-def _yaml(name: str) -> str:
-    return name if all(_PLAIN.fullmatch(part) for part in name.split(".")) and not _is_word(name) else json.dumps(name)
-
-
-def _yaml_type(text: str) -> str:
-    return text if re.fullmatch(r"[A-Z][A-Z0-9_ ]*(\(\d+(,\s*\d+)?\))?", text) else json.dumps(text)
-
-
-def _is_word(name: str) -> bool:
-    return name.lower() in ("true", "false", "yes", "no", "on", "off", "null", "y", "n")

@@ -1,6 +1,6 @@
 """A sinkless changefeed over the PostgreSQL wire protocol, relayed into a spool of files.
 
-    CockroachDB ==one connection, one endless result==> thread --> Spool --> the cloud storage source
+    CockroachDB ==one connection, one endless result==> thread --> FeedSpool --> the cloud storage source
        (table, key, value)                                row
        (NULL,  NULL, {"resolved": R})                     promise
 
@@ -27,13 +27,15 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from frazil.errors import FrazilError, SourceUnavailable, StorageUnavailable
-from frazil.model.position import Hlc
-from frazil.sources.cockroachdb.spool import ROLL_BYTES, Spool, topic_of
-from frazil.sources.cockroachdb.sql import (
+from frazil.model.position import Hlc, NotAPosition, Position, is_before
+from frazil.sources.cockroachdb.sinkless.spool import ROLL_BYTES, FeedSpool, topic_of
+from frazil.sources.cockroachdb.sinkless.sql import (
+    CLUSTER_TIME,
     FeedOptions,
-    Start,
+    FeedStart,
     create_changefeed,
     explain,
+    first_row,
     server_of,
     table_parts,
     without_password,
@@ -66,20 +68,21 @@ class Relay:
         spool: Path,
         *,
         session: str,
-        start: Start | None = None,
+        start: FeedStart | None = None,
         options: FeedOptions | None = None,
         roll_bytes: int = ROLL_BYTES,
     ) -> None:
         self._url = url
         self._tables = tuple(tables)
         self._topics = frozenset(".".join(table_parts(table)) for table in tables)
-        self._start = start or Start()
+        self._start = start or FeedStart()
         self._statement = create_changefeed(tables, self._start, options or FeedOptions())
-        self._spool = Spool(spool, session=session, start=self._start, roll_bytes=roll_bytes)
+        self._spool = FeedSpool(spool, session=session, start=self._start, roll_bytes=roll_bytes)
         self._thread = Thread(target=self._run, name=f"frazil-relay-{session}", daemon=True)
         self._line = Lock()  # guards the connection and the wish to stop
         self._connection: psycopg.Connection[Any] | None = None
         self._stopping = False
+        self._goal: Hlc | None = None
         self._failure: FrazilError | None = None
 
     @property
@@ -88,7 +91,7 @@ class Relay:
         return self._spool.feed
 
     @property
-    def start(self) -> Start:
+    def start(self) -> FeedStart:
         return self._start
 
     @property
@@ -113,6 +116,10 @@ class Relay:
         StorageUnavailable."""
         if self._failure is not None:
             raise self._failure.with_traceback(None)
+
+    def has_told_all(self, promised: Position | None) -> bool:
+        """Whether this promise covers all that had happened when the feed was asked for."""
+        return self._goal is not None and not is_before(promised, self._goal)
 
     def forget(self, before: Hlc, keep: Collection[str] = ()) -> int:
         """Every table is published up to `before`: deletes the files wholly behind it, but for those in `keep`,
@@ -169,7 +176,7 @@ class Relay:
             self._failure = failure
 
     def _relay(self) -> None:
-        connection = psycopg.connect(self._conninfo(), autocommit=True)
+        connection = _connected(self._url)
         try:
             with self._line:
                 if self._stopping:
@@ -177,6 +184,7 @@ class Relay:
                 self._connection = connection
             # A default time limit for statements would end the feed in its midst.
             connection.execute("SET statement_timeout = 0")
+            self._goal = self._time_of(connection)
             # One row at a time: chunks would hold a promise back until they are full.
             rows = connection.cursor().stream(self._statement, binary=True)
             for table, key, value in rows:
@@ -190,6 +198,16 @@ class Relay:
             # Before `rows` is closed: with a connection, psycopg would read on to the end of the endless result.
             self._let_go(connection)
 
+    def _time_of(self, connection: psycopg.Connection[Any]) -> Hlc:
+        """The cluster's clock. One that is not told, as where transactions read committed, is behind the first promise
+        that follows the cursor: a scan is over with its first promise, and a feed with a cursor promises anew only when
+        it has told what lay between."""
+        try:
+            row = connection.execute(CLUSTER_TIME).fetchone()
+            return Hlc.parse(str(row and row[0]))
+        except (psycopg.Error, NotAPosition):
+            return Hlc(0) if self._start.cursor is None else self._start.cursor.next()
+
     def _let_go(self, connection: psycopg.Connection[Any]) -> None:
         with self._line:
             self._connection = None
@@ -197,10 +215,6 @@ class Relay:
 
     def _topic(self, table: Any) -> str:
         return topic_of(table if isinstance(table, str) else octets(table).decode("utf-8"), self._topics)
-
-    def _conninfo(self) -> str:
-        given = conninfo_to_dict(self._url)
-        return make_conninfo(self._url, **{k: v for k, v in _CONNECTION_DEFAULTS.items() if k not in given})
 
     def _explained(self, error: psycopg.Error) -> FrazilError:
         said = [error.diag.message_primary or str(error), error.diag.message_detail, error.diag.message_hint]
@@ -219,6 +233,21 @@ class Relay:
             "No two pipelines may share a spool directory",
             path=str(self._spool.run),
         )
+
+
+def are_empty(url: str, tables: Collection[str], at: Hlc) -> bool:
+    """Whether none of these tables had a row then. False also if the cluster does not say."""
+    try:
+        with _connected(url) as connection:
+            return all(connection.execute(first_row(table, at)).fetchone() is None for table in tables)
+    except psycopg.Error:
+        return False
+
+
+def _connected(url: str) -> psycopg.Connection[Any]:
+    given = conninfo_to_dict(url)
+    defaults = {name: value for name, value in _CONNECTION_DEFAULTS.items() if name not in given}
+    return psycopg.connect(make_conninfo(url, **defaults), autocommit=True)
 
 
 def octets(cell: Any) -> bytes:

@@ -8,31 +8,31 @@ The spool lies on this machine's disk, so executors must share it: local mode, o
 
 from __future__ import annotations
 
-import json
+import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from frazil.clock import Clock
+from frazil.config.routing import ends_of
 from frazil.errors import SourceLost
 from frazil.model.change import SplitReport
-from frazil.model.columns import TableShape
-from frazil.model.epoch import Frontier, Window
+from frazil.model.frontier import Frontier, LoadProgress, Window
 from frazil.model.ports import Decoder, Reader, SourceTable, Split
 from frazil.model.position import Hlc, Position
-from frazil.model.progress import LoadProgress
-from frazil.model.remembered import KnownTable
-from frazil.sources.cockroachdb.reader import Assign
-from frazil.sources.cockroachdb.relay import Relay
+from frazil.model.schema import KnownTable, SourceSchema
+from frazil.sources.cockroachdb.feed.location import FeedLocation
+from frazil.sources.cockroachdb.resume_state import Notes
+from frazil.sources.cockroachdb.sinkless.relay import Relay, are_empty
+from frazil.sources.cockroachdb.sinkless.spool import seen_from_spool
+from frazil.sources.cockroachdb.sinkless.sql import FeedOptions, FeedStart, server_of, start_of
 from frazil.sources.cockroachdb.source import CloudFeed
-from frazil.sources.cockroachdb.spool import seen_from_spool
-from frazil.sources.cockroachdb.sql import FeedOptions, server_of, start_of
-from frazil.sources.cockroachdb.storage import FeedLocation
 
 MakeFeed = Callable[[FeedLocation], CloudFeed]
 
 
 class SinklessFeed:
-    """`spool` belongs to this pipeline alone."""
+    """`spool` belongs to this pipeline alone. A feed `is_beside` another one that removes its own when it is closed."""
 
     def __init__(
         self,
@@ -42,6 +42,8 @@ class SinklessFeed:
         spool: Path,
         make_feed: MakeFeed,
         clock: Clock,
+        *,
+        is_beside: bool = False,
     ) -> None:
         self._url = url
         self._tables = tuple(tables)
@@ -52,6 +54,11 @@ class SinklessFeed:
         self._relay: Relay | None = None
         self._opened: Mapping[str, Frontier | None] = {}
         self._live: dict[str, Frontier | None] = {}
+        self._heard: Position | None = None
+        self._nothing_of: dict[str, Frontier] = {}
+        """Tables that nothing has come of, each with how far."""
+        self._is_beside = is_beside
+        self._was_used = False
         self._feed = make_feed(FeedLocation(str(spool / "none")))
 
     @property
@@ -59,24 +66,46 @@ class SinklessFeed:
         return f"cockroachdb:{server_of(self._url)}"
 
     def tables(self) -> Sequence[SourceTable]:
-        """What the statement asks for, and what has come of it."""
-        seen = {table.name for table in self._feed.tables()} if self._relay is not None else set()
-        return [SourceTable(name) for name in sorted(seen or set(self._tables))]
+        """Those that are named, and those that a feed has told of. It tells full names: one that is named without its
+        database is the same table, and is offered once."""
+        told = set() if self._relay is None else {table.name for table in self._feed.tables()}
+        ends = {end for name in told for end in ends_of(name)}
+        return [SourceTable(name) for name in sorted(told.union(name for name in self._tables if name not in ends))]
 
     def open(self, frontiers: Mapping[str, Frontier | None]) -> None:
+        """Asks for these tables and no others: one that is read apart, or stopped, is not streamed once more, and its
+        bad row ends nobody else's feed."""
         self.close()
-        self._opened, self._live = dict(frontiers), dict(frontiers)
+        self._remove_left_ones()
+        self._opened, self._live, self._heard = dict(frontiers), dict(frontiers), None
         session = self._clock.new_uuid().hex[:16]
-        start = start_of([frontiers.get(name) for name in frontiers] or [None])
-        self._relay = Relay(self._url, self._tables, self._spool, session=session, start=start, options=self._options)
+        start = self._start(frontiers)
+        tables = sorted(frontiers) or self._tables
+        self._relay = Relay(self._url, tables, self._spool, session=session, start=start, options=self._options)
         self._relay.begin()
         self._feed = self._make_feed(FeedLocation(str(self._relay.feed)))
         self._feed.open(seen_from_spool(frontiers, self._opened, start))
 
+    def _start(self, frontiers: Mapping[str, Frontier | None]) -> FeedStart:
+        """A scan is of all tables of a feed. One that is known to have been empty then needs none: its first row is
+        told like any other change."""
+        known = {name: frontier or self._nothing_of.get(name) for name, frontier in frontiers.items()}
+        start = start_of(known.values() or [None])
+        bare = [name for name, frontier in known.items() if frontier is None]
+        if start.cursor is not None and bare and are_empty(self._url, bare, start.cursor):
+            return replace(start, scan=False)
+        return start
+
     def poll(self) -> tuple[Position, ...]:
         if self._relay is not None:
             self._relay.check()
-        return self._feed.poll()
+        found = self._feed.poll()
+        self._heard = found[-1] if found else self._heard
+        return found
+
+    @property
+    def is_caught_up(self) -> bool:
+        return self._relay is not None and self._relay.has_told_all(self._heard)
 
     def splits(
         self, window: Window, frontiers: Mapping[str, Frontier | None], index: Mapping[str, int]
@@ -91,17 +120,30 @@ class SinklessFeed:
     def acknowledge(self, published: Position) -> None:
         self._feed.acknowledge(published)
         if self._relay is not None and isinstance(published, Hlc):
-            notes = [frontier.notes for frontier in self._live.values() if frontier is not None and frontier.notes]
-            self._relay.forget(published, keep={path for note in notes for path in json.loads(note)})
+            notes = [Notes.parse(frontier.notes) for frontier in self._live.values() if frontier is not None]
+            self._relay.forget(published, keep={path for note in notes for path in note.carried})
 
     def beside(self, tables: Collection[str]) -> SinklessFeed:
         """A changefeed of its own for these tables, with a spool of its own."""
-        spool = self._spool.with_name(f"{self._spool.name}-beside") / self._clock.new_uuid().hex[:12]
-        return SinklessFeed(self._url, sorted(tables), self._options, spool, self._make_feed, self._clock)
+        self._remove_left_ones()
+        spool = self._spools_beside / self._clock.new_uuid().hex[:12]
+        return SinklessFeed(
+            self._url, sorted(tables), self._options, spool, self._make_feed, self._clock, is_beside=True
+        )
+
+    def _remove_left_ones(self) -> None:
+        """What a run that was killed left beside. Once: from then on there may be others that are read."""
+        if not self._is_beside and not self._was_used:
+            shutil.rmtree(self._spools_beside, ignore_errors=True)
+        self._was_used = True
 
     @property
-    def rescans(self) -> bool:
-        return self._feed.rescans
+    def _spools_beside(self) -> Path:
+        return self._spool.with_name(f"{self._spool.name}-beside")
+
+    @property
+    def can_reload(self) -> bool:
+        return self._feed.can_reload
 
     def is_loaded(self, frontier: Frontier | None) -> bool:
         return self._feed.is_loaded(frontier)
@@ -116,20 +158,33 @@ class SinklessFeed:
         if self._relay is not None:
             self._relay.stop()
             self._relay = None
+            self._remember_nothing()
+            if self._is_beside:
+                shutil.rmtree(self._spool, ignore_errors=True)
+
+    def _remember_nothing(self) -> None:
+        """A table without a frontier was scanned, or known to be empty. If no row of it has come, it was empty up to
+        the last promise."""
+        seen = {table.name for table in self._feed.tables()}
+        for name in [name for name, frontier in self._opened.items() if frontier is None]:
+            if name in seen:
+                self._nothing_of.pop(name, None)
+            elif self._heard is not None:
+                self._nothing_of[name] = Frontier(self._heard)
 
     def shapes(
         self, splits: Sequence[Split], targets: Mapping[str, KnownTable], *, look: bool = False, ask: bool = False
-    ) -> Mapping[str, TableShape]:
+    ) -> Mapping[str, SourceSchema]:
         return self._feed.shapes(splits, targets, look=look, ask=ask)
 
-    def renewed(self, table: str, splits: Sequence[Split]) -> bool:
-        return self._feed.renewed(table, splits)
+    def schema_changed(self, table: str, splits: Sequence[Split]) -> bool:
+        return self._feed.schema_changed(table, splits)
 
-    def preview(self, table: str, target: KnownTable | None) -> TableShape | None:
+    def preview(self, table: str, target: KnownTable | None) -> SourceSchema | None:
         return self._feed.preview(table, target)
 
-    def reader(self, index: Mapping[str, int], shapes: Mapping[str, TableShape], assign: Assign) -> Reader:
-        return self._feed.reader(index, shapes, assign)
+    def reader(self, index: Mapping[str, int], shapes: Mapping[str, SourceSchema]) -> Reader:
+        return self._feed.reader(index, shapes)
 
-    def decoder(self, index: Mapping[str, int], shapes: Mapping[str, TableShape]) -> Decoder:
+    def decoder(self, index: Mapping[str, int], shapes: Mapping[str, SourceSchema]) -> Decoder:
         return self._feed.decoder(index, shapes)

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from frazil.errors import BadInput
-from frazil.model.epoch import Frontier
+from frazil.model.frontier import Frontier
 from frazil.model.position import Hlc, NotAPosition
-from frazil.sources.cockroachdb.sql import Start
+from frazil.sources.cockroachdb.sinkless.sql import FeedStart
 
 ROLL_BYTES = 16 * 1024 * 1024
 OPEN_FILES_MAX = 256
@@ -46,10 +46,10 @@ class _OpenFile:
     size: int = 0
 
 
-class Spool:
+class FeedSpool:
     """Writes one run. Not thread-safe but for `forget`, which touches finished files alone."""
 
-    def __init__(self, root: Path, *, session: str, start: Start, roll_bytes: int = ROLL_BYTES) -> None:
+    def __init__(self, root: Path, *, session: str, start: FeedStart, roll_bytes: int = ROLL_BYTES) -> None:
         if not _SESSION.fullmatch(session):
             raise ValueError(f"a session is 16 lowercase hex digits, not {session!r}")
         self.run = root / f"run-{session}"
@@ -184,7 +184,7 @@ def topic_of(table: str, known: Collection[str]) -> str:
 
 
 def seen_from_spool(
-    frontiers: Mapping[str, Frontier | None], opened: Mapping[str, Frontier | None], start: Start
+    frontiers: Mapping[str, Frontier | None], opened: Mapping[str, Frontier | None], start: FeedStart
 ) -> dict[str, Frontier | None]:
     """Frontiers as the cloud storage source must see them when it reads the spool of a run.
 

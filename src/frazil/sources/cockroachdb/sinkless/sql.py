@@ -1,6 +1,6 @@
 """The statement of a sinkless changefeed, and what the server's refusals mean.
 
-    tables, Start, FeedOptions --create_changefeed--> CREATE CHANGEFEED FOR TABLE ... WITH ...
+    tables, FeedStart, FeedOptions --create_changefeed--> CREATE CHANGEFEED FOR TABLE ... WITH ...
     message, SQLSTATE          --explain------------> an error that says what to do next
 
     frontiers of all tables    --start_of-->  none known     scan everything
@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from frazil.errors import ConfigError, FrazilError, SourceLost, SourceUnavailable
-from frazil.model.epoch import Frontier
+from frazil.model.frontier import Frontier
 from frazil.model.position import Hlc
 
+CLUSTER_TIME = "SELECT cluster_logical_timestamp()::STRING"
 _OPTION_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _TABLE_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 _HOST = r"(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::\d+)?"
@@ -46,7 +47,7 @@ _OWN_OPTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class FeedStart:
     """Where a feed begins. Without a cursor only a scan leaves no gap, so that is the default."""
 
     cursor: Hlc | None = None
@@ -82,7 +83,7 @@ class FeedOptions:
                 )
 
 
-def start_of(frontiers: Iterable[Frontier | None]) -> Start:
+def start_of(frontiers: Iterable[Frontier | None]) -> FeedStart:
     """Where one feed must begin so that every table finds all it has not published yet.
 
     A table without a frontier needs its rows scanned, and one feed has one cursor: all tables are scanned at
@@ -101,10 +102,10 @@ def start_of(frontiers: Iterable[Frontier | None]) -> Start:
                     f"{frontier.position.text} is no position of a CockroachDB feed",
                     hint="another kind of source has published this table under the same pipeline name",
                 )
-    return Start(min(known), scan) if known else Start()
+    return FeedStart(min(known), scan) if known else FeedStart()
 
 
-def create_changefeed(tables: Sequence[str], start: Start, options: FeedOptions) -> str:
+def create_changefeed(tables: Sequence[str], start: FeedStart, options: FeedOptions) -> str:
     """The whole statement, without parameters: a feed's options take none. Raises ConfigError on a bad name."""
     if not tables:
         raise ConfigError("a sinkless changefeed needs at least one table", hint="name tables under `tables:`")
@@ -125,6 +126,11 @@ def create_changefeed(tables: Sequence[str], start: Start, options: FeedOptions)
     targets = ", ".join(quoted_table(table) for table in tables)
     settings = ", ".join(name if value is None else f"{name} = {_literal(value)}" for name, value in chosen)
     return f"CREATE CHANGEFEED FOR TABLE {targets} WITH {settings}"
+
+
+def first_row(table: str, at: Hlc) -> bytes:
+    """The statement that gives a row if the table had one then."""
+    return f"SELECT 1 FROM {quoted_table(table)} AS OF SYSTEM TIME {_literal(at.text)} LIMIT 1".encode()
 
 
 def table_parts(name: str) -> tuple[str, ...]:
@@ -160,7 +166,7 @@ def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def explain(message: str, sqlstate: str | None, *, url: str, start: Start, tables: Sequence[str]) -> FrazilError:
+def explain(message: str, sqlstate: str | None, *, url: str, start: FeedStart, tables: Sequence[str]) -> FrazilError:
     """What a failure means to the operator. Never holds the password of `url`.
 
     What is not known is taken for transient: another try from the published frontier loses nothing, while

@@ -1,7 +1,7 @@
 """What a deployment holds that a pipeline wants: collections by name or pattern, their documents by sample.
 
 wanted names --present--> Collection facts: uuid, images      `system.*`, views and time series are left out
-collection --sampled--> documents, the ends of its _id index --> Document kind, type of the key
+collection --sampled--> documents, the ends of its _id index --> DocumentOf kind, type of the key
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from uuid import UUID
 
 from pymongo.collection import Collection
 
-from frazil.model.columns import Type
-from frazil.sources.mongodb.client import Client
-from frazil.sources.mongodb.decode import readable
-from frazil.sources.mongodb.ids import CODEC, id_type
-from frazil.sources.mongodb.kinds import Document, OnConflict, kind_of_documents
+from frazil.model.schema import Type
+from frazil.sources.mongodb.client.connection import Client
+from frazil.sources.mongodb.decode.decoder import readable
+from frazil.sources.mongodb.decode.document_ids import CODEC, id_type
+from frazil.sources.mongodb.schema.bson_types import DocumentOf, OnConflict, kind_of_documents
 
 _INTERNAL = frozenset(("admin", "config", "local"))
 
@@ -33,7 +33,7 @@ class CollectionFacts:
 class Sample:
     """`id_type` is None for a collection without documents."""
 
-    seen: Document
+    seen: DocumentOf
     id_type: tuple[Type, str] | None
 
 

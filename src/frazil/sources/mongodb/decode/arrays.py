@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from frazil.model import columns as iceberg
+from frazil.model import schema as iceberg
 from frazil.model.arrow import value_type
-from frazil.model.columns import Decimal, ListOf, StructOf, Type
-from frazil.sources.mongodb import layout
-from frazil.sources.mongodb.kinds import JSON, inner_doc
-from frazil.sources.mongodb.layout import Bits, Bytes, Found, Ints, elements, walk
+from frazil.model.schema import Decimal, ListOf, StructOf, Type
+from frazil.sources.mongodb.decode import bson_scan as layout
+from frazil.sources.mongodb.decode.bson_scan import Bits, Bytes, Found, Ints, elements, walk
+from frazil.sources.mongodb.schema.bson_types import JSON, inner_doc
 
 _HEX = np.frombuffer("".join(f"{n:02x}" for n in range(256)).encode(), np.uint16)
 _MILLIS_MAX = (2**63 - 1) // 1000

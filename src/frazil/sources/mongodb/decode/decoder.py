@@ -20,19 +20,18 @@ from typing import Any
 import bson
 import numpy as np
 import pyarrow as pa
-from bson.errors import BSONError
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
 
-from frazil.errors import BadInput, DoesNotFit, UnknownColumn
+from frazil.errors import BadInput, DoesNotFit, FrazilError, UnknownColumn
 from frazil.model.arrow import value_type
-from frazil.model.columns import Column, TableShape
-from frazil.sources.mongodb.arrays import array_at, is_empty, nulls
-from frazil.sources.mongodb.fields import Fields, Path
-from frazil.sources.mongodb.ids import CODEC, NotOfType, key_array
-from frazil.sources.mongodb.layout import Uneven
-from frazil.sources.mongodb.mapping import cast_of, value_at
-from frazil.sources.mongodb.values import Misfit, array_of, short
+from frazil.model.schema import Column, SourceSchema
+from frazil.sources.mongodb.decode.arrays import array_at, is_empty, nulls
+from frazil.sources.mongodb.decode.document_ids import CODEC, NotOfType, key_array
+from frazil.sources.mongodb.decode.field_paths import Fields, Path
+from frazil.sources.mongodb.decode.values import BsonMisfit, array_of, short
+from frazil.sources.mongodb.schema.mapping import cast_of, value_at
+from frazil.sources.net import decoded
 
 _EXCERPT = 120
 # What is decoded together stays in the processor's cache.
@@ -46,7 +45,7 @@ class DecodedCollection:
     """`explicit` if columns are carried by paths, and fields that no column takes are left out."""
 
     name: str
-    shape: TableShape
+    shape: SourceSchema
     explicit: bool = False
 
 
@@ -59,17 +58,25 @@ class DocumentDecoder:
     def keys(self, table: int, keys: pa.Array) -> pa.RecordBatch:
         known = self.tables[table]
         (column,) = known.shape.key_columns
-        return pa.RecordBatch.from_arrays([_keys(known, column, keys)], schema=_schema([column]))
+
+        def part(some: slice) -> pa.RecordBatch:
+            return pa.RecordBatch.from_arrays([_keys(known, column, keys[some])], schema=_schema([column]))
+
+        return decoded(known.name, keys, slice(0, len(keys)), part)
 
     def rows(self, table: int, keys: pa.Array, payloads: pa.Array) -> pa.RecordBatch:
         """Raises UnknownColumn (facts `table`, `columns`), DoesNotFit, or BadInput for a document that is none."""
         known = self.tables[table]
         schema = _schema(known.shape.columns)
         step = max(1, min(_SLICE, _SLICE_BYTES * len(payloads) // max(payloads.nbytes, 1)))
+
+        def part(some: slice) -> pa.RecordBatch:
+            return _rows(known, keys[some], payloads[some], schema)
+
         with _undisturbed():
             slices = [
-                _rows(known, keys.slice(start, step), payloads.slice(start, step), schema)
-                for start in range(0, len(keys), step)
+                decoded(known.name, keys, slice(at, min(at + step, len(keys))), part)
+                for at in range(0, len(keys), step)
             ]
         if len(slices) == 1:
             return slices[0]
@@ -80,7 +87,7 @@ def documents_of(keys: pa.Array, payloads: pa.Array, table: str) -> list[dict[st
     """Raises BadInput naming the key of a document that cannot be decoded."""
     try:
         return bson.decode_all(_joined(payloads), codec_options=CODEC)
-    except BSONError:
+    except Exception:  # damaged bytes break in more ways than the driver's own errors tell
         return [
             _document(key, payload, table) for key, payload in zip(keys.to_pylist(), payloads.to_pylist(), strict=True)
         ]
@@ -101,14 +108,13 @@ def _undisturbed() -> Iterator[None]:
 def readable(documents: bytes) -> list[dict[str, Any]]:
     """Those of documents that lie one behind the other which can be decoded; the others are told when they are
     written."""
-    try:
+    with suppress(Exception):
         return bson.decode_all(documents, codec_options=CODEC)
-    except BSONError:
-        pass
     found, at = [], 0
     while at < len(documents):
-        end = at + int.from_bytes(documents[at : at + 4], "little")
-        with suppress(BSONError):
+        # A length that is no document's must not keep us here.
+        end = at + max(int.from_bytes(documents[at : at + 4], "little", signed=True), 5)
+        with suppress(Exception):
             found.append(bson.decode(documents[at:end], codec_options=CODEC))
         at = end
     return found
@@ -117,7 +123,7 @@ def readable(documents: bytes) -> list[dict[str, Any]]:
 def _document(key: str, payload: bytes, table: str) -> dict[str, Any]:
     try:
         return bson.decode(payload, codec_options=CODEC)
-    except BSONError as error:
+    except Exception as error:
         raise BadInput(
             f"{table}: the document with _id {key[:_EXCERPT]} cannot be decoded: {error}",
             hint="Mend the document at the source (a string that is not UTF-8 is the usual cause), or set "
@@ -139,7 +145,9 @@ def _joined(payloads: pa.Array) -> memoryview | bytes:
 def _rows(known: DecodedCollection, keys: pa.Array, payloads: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
     try:
         return _together(known, keys, payloads, schema)
-    except (Uneven, BSONError):
+    except FrazilError:
+        raise
+    except Exception:  # uneven or damaged: one by one tells
         return _apart(known, keys, payloads, schema)
 
 
@@ -201,7 +209,7 @@ def _named(known: DecodedCollection, column: Column, keys: pa.Array) -> Iterator
     """Whoever does not fit is told with its key."""
     try:
         yield
-    except Misfit as misfit:
+    except BsonMisfit as misfit:
         raise _does_not_fit(known, column, keys[misfit.place].as_py(), misfit) from misfit
 
 
@@ -227,7 +235,7 @@ def _cast(column: Column, values: list[Any]) -> list[Any]:
             try:
                 values[place] = convert(value)
             except (ValueError, TypeError, OverflowError) as error:
-                raise Misfit(place, column.name, value, str(column.type)) from error
+                raise BsonMisfit(place, column.name, value, str(column.type)) from error
     return values
 
 
@@ -250,7 +258,7 @@ def _unknown(known: DecodedCollection, unknown: Iterable[str]) -> UnknownColumn:
     )
 
 
-def _does_not_fit(known: DecodedCollection, column: Column, key: str, misfit: Misfit) -> DoesNotFit:
+def _does_not_fit(known: DecodedCollection, column: Column, key: str, misfit: BsonMisfit) -> DoesNotFit:
     where = "" if misfit.path == column.name else f" at {misfit.path}"
     return DoesNotFit(
         f"{known.name}: the document with _id {key[:_EXCERPT]} has {short(misfit.value)}{where}, which column "
@@ -269,7 +277,9 @@ def _keys(known: DecodedCollection, column: Column, keys: pa.Array) -> pa.Array:
     except NotOfType as error:
         raise DoesNotFit(
             f"{known.name}: the _id {str(error)[:_EXCERPT]} is not of the type {column.type} that the others have",
-            hint=f"Set `columns: {{_id: json}}` for {known.name} and load it anew: a text holds an _id of any type.",
+            hint=f"Stop the pipeline, drop the target of {known.name} with `frazil drop --force`, set "
+            "`columns: {_id: json}` (`type: json` in an explicit mapping) and start again: JSON holds an _id of any "
+            "type. Or set `on_error: quarantine` to go on without such documents.",
             table=known.name,
             key=str(error),
             column=column.name,

@@ -1,4 +1,4 @@
-"""The canonical text of any `_id`: one text for each key, and another one for every other key.
+"""The canonical text of any `_id`, by which it travels: one text for each key, and another one for every other key.
 
     ObjectId                       its 24 hex digits
     string                         itself; in JSON's quotes if it could be taken for something else
@@ -7,6 +7,13 @@
     anything else                  extended JSON, with the numbers in it likewise
 
 MongoDB sorts and compares numbers by value whatever their type, also inside a document that is an `_id`.
+
+The key column of a table is spelled by its doc, which stays as long as the table:
+
+    text                strings as they are, and nothing else: there is no text left that is not some string's
+    json                extended JSON of everything
+    objectId, string    canonical texts. Tables of strings that were made before there was `text` have `string`
+    long, uuid, date    values of that type, and nothing else
 """
 
 from __future__ import annotations
@@ -35,9 +42,14 @@ from bson.objectid import ObjectId
 from bson.regex import Regex
 from bson.timestamp import Timestamp
 
-from frazil.model.columns import LONG, STRING, TIMESTAMPTZ, Type
-from frazil.model.columns import UUID as UUID_TYPE
+from frazil.model.schema import LONG, STRING, TIMESTAMPTZ, Type
+from frazil.model.schema import UUID as UUID_TYPE
+from frazil.sources.mongodb.schema.bson_types import JSON
+from frazil.sources.mongodb.schema.types import TEXT
 
+OBJECT_ID, CANONICAL = "objectId", "string"
+SUSPECT = r'^(?:["{\[]|true|false|null|[0-9a-f]{24})'
+"""Whatever `id_text` might write in quotes, and a little more; for RE2 as well."""
 _AMBIGUOUS = re.compile(r'[0-9a-f]{24}|["{\[].*|true|false|null', re.DOTALL)
 _DIGITS = re.compile(r"[0-9a-f]{24}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)
@@ -77,24 +89,36 @@ def id_type(first: Any, last: Any, others: Iterable[Any]) -> tuple[Type, str]:
     hence `others`."""
     ends = {type(first), type(last)}
     if ends == {ObjectId}:
-        return STRING, "objectId"
+        return STRING, OBJECT_ID
     if ends == {str}:
-        return STRING, "string"
+        return STRING, TEXT
     if ends == {UUID}:
         return UUID_TYPE, "uuid"
     if ends <= {datetime, DatetimeMS}:
         return TIMESTAMPTZ, "date"
     if ends <= {int, Int64} and all(type(other) in (int, Int64) for other in others):
         return LONG, "long"
-    return STRING, "json"
+    return STRING, JSON
+
+
+def pinned_type(pin: tuple[Type, str], found: tuple[Type, str] | None) -> tuple[Type, str] | None:
+    """The type of a key column that somebody wants to be of type `pin`; None if documents have to tell more.
+
+    `string` is what ids are written as, so they tell which of the spellings. Raises NotOfType for a type that holds no
+    key."""
+    if pin[0] != STRING and pin[0] not in _WRAPPED:
+        raise NotOfType(str(pin[0]))
+    if pin != (STRING, CANONICAL):
+        return pin
+    return found if found is None or found[1] in (OBJECT_ID, TEXT) else pin
 
 
 def key_array(texts: pa.Array, type_: Type, doc: str) -> pa.Array:
     """The key column of canonical texts. Raises NotOfType naming a text that it has no place for."""
     if type_ == STRING:
-        if doc == "json":
+        if doc == JSON:
             return pa.array([json_of(text) for text in texts.to_pylist()], pa.string())
-        return texts.cast(pa.string())
+        return _strings(texts.cast(pa.string())) if doc == TEXT else texts.cast(pa.string())
     before, after = _WRAPPED[type_]
     fitting = pc.and_(pc.starts_with(texts, before), pc.ends_with(texts, after))
     if not pc.all(fitting, min_count=0).as_py():
@@ -104,6 +128,21 @@ def key_array(texts: pa.Array, type_: Type, doc: str) -> pa.Array:
         return pa.array([UUID(text).bytes for text in inner.to_pylist()], pa.binary(16))
     numbers = inner.cast(pa.int64())
     return numbers if type_ == LONG else pc.multiply_checked(numbers, 1000).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _strings(texts: pa.Array) -> pa.Array:
+    """The strings that have these canonical texts. Raises NotOfType."""
+    if not pc.any(pc.match_substring_regex(texts, SUSPECT), min_count=0).as_py():
+        return texts
+    return pa.array([_string(text) for text in texts.to_pylist()], pa.string())
+
+
+def _string(text: str) -> str:
+    if not _AMBIGUOUS.fullmatch(text):
+        return text
+    if not text.startswith('"'):
+        raise NotOfType(text)
+    return str(json.loads(text))
 
 
 def _canonical(value: Any) -> Any:

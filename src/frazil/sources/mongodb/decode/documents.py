@@ -6,26 +6,21 @@ raw batch --places--> [0, 118, 240, ...] --keys--> canonical texts of the `_id`s
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from itertools import pairwise
 
 import bson
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from bson.errors import BSONError
 
 from frazil.errors import BadInput
-from frazil.sources.mongodb import layout
-from frazil.sources.mongodb.arrays import object_ids, texts
-from frazil.sources.mongodb.ids import CODEC, id_text
-from frazil.sources.mongodb.layout import Bytes, Ints
+from frazil.sources.mongodb.decode import bson_scan as layout
+from frazil.sources.mongodb.decode.arrays import object_ids, texts
+from frazil.sources.mongodb.decode.bson_scan import Bytes, Ints
+from frazil.sources.mongodb.decode.document_ids import CODEC, SUSPECT, id_text
 
 _LENGTH = struct.Struct("<i")
 _LONG = struct.Struct("<q")
 _ID = int.from_bytes(b"_id\x00", "little")
-# Whatever `ids.id_text` might write in quotes, and a little more.
-_SUSPECT = r'^(?:["{\[]|true|false|null|[0-9a-f]{24})'
 _SIZES = {0x01: 8, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0xFF: 0, 0x7F: 0}
 
 
@@ -36,11 +31,6 @@ def places(raw: bytes) -> list[int]:
         at += length(raw, at)[0]
         found.append(at)
     return found
-
-
-def documents_in(raw: bytes) -> Iterator[bytes]:
-    for start, end in pairwise(places(raw)):
-        yield raw[start:end]
 
 
 def keys_of(data: Bytes, starts: Ints, ends: Ints, table: str) -> pa.Array:
@@ -66,7 +56,7 @@ def _plain_texts(data: Bytes, at: Ints) -> pa.Array | None:
         found = texts(data, at + 4, at + 3 + data.i4[at]).cast(pa.string())
     except pa.ArrowInvalid:
         return None
-    return None if pc.any(pc.match_substring_regex(found, _SUSPECT)).as_py() else found
+    return None if pc.any(pc.match_substring_regex(found, SUSPECT)).as_py() else found
 
 
 def key_of(document: bytes, table: str) -> str:
@@ -82,7 +72,7 @@ def key_of(document: bytes, table: str) -> str:
             return f'{{"$numberLong":"{_LONG.unpack_from(document, 9)[0]}"}}'
     try:
         return id_text(bson.decode(only_id(document), codec_options=CODEC)["_id"])
-    except (BSONError, KeyError, TypeError, ValueError) as error:
+    except Exception as error:  # damaged bytes break in more ways than the driver's own errors tell
         raise BadInput(
             f"{table}: a document has an _id that cannot be read: {error}",
             hint="Find it with db.collection.find().sort({_id: 1}) in mongosh and give it a proper _id.",

@@ -16,13 +16,12 @@ from typing import Any
 import bson
 import numpy as np
 import pyarrow as pa
-from bson.errors import BSONError
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
 
-from frazil.sources.mongodb import layout
-from frazil.sources.mongodb.ids import CODEC
-from frazil.sources.mongodb.layout import Bytes, Found, Uneven, lengths, walk
+from frazil.sources.mongodb.decode import bson_scan as layout
+from frazil.sources.mongodb.decode.bson_scan import Bytes, Found, Uneven, lengths, walk
+from frazil.sources.mongodb.decode.document_ids import CODEC
 
 _LENGTH = struct.Struct("<i")
 _REFERENCE = "$ref"
@@ -33,13 +32,11 @@ def strangers(payloads: pa.Array, names: Sequence[str]) -> dict[str, int]:
     """Other top-level fields than these that documents have, each with the number of those that have a value there.
     Whatever cannot be walked is looked at one by one, and what cannot be read tells nothing."""
     told = payloads.drop_null()
-    try:
+    with suppress(Exception):
         return Fields.of(told, names).strangers if len(told) else {}
-    except Uneven:
-        pass
     found: Counter[str] = Counter()
     for payload in told.to_pylist():
-        with suppress(BSONError):
+        with suppress(Exception):
             document = bson.decode(payload, codec_options=CODEC)
             found.update(name for name, value in document.items() if name not in names and type(value) not in _NOTHING)
     return dict(found)

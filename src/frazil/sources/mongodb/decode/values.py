@@ -4,7 +4,7 @@
     [{"a": 1}, {"a": 2, "b": 3}]    struct   field by field, and so on down
     [[1], [], None]                 list     the elements of all lists together
 
-A value that its column cannot hold raises Misfit, a field that a struct does not have is noted by its path.
+A value that its column cannot hold raises BsonMisfit, a field that a struct does not have is noted by its path.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from bson.objectid import ObjectId
 from bson.regex import Regex
 from bson.timestamp import Timestamp
 
-from frazil.model import columns as iceberg
+from frazil.model import schema as iceberg
 from frazil.model.arrow import value_type
-from frazil.model.columns import Decimal, ListOf, StructOf, Type
-from frazil.sources.mongodb.arrays import nulls
-from frazil.sources.mongodb.ids import regex_text
-from frazil.sources.mongodb.kinds import EXACT_DOUBLE, JSON, inner_doc
+from frazil.model.schema import Decimal, ListOf, StructOf, Type
+from frazil.sources.mongodb.decode.arrays import nulls
+from frazil.sources.mongodb.decode.document_ids import regex_text
+from frazil.sources.mongodb.schema.bson_types import EXACT_DOUBLE, JSON, inner_doc
 
 _NONE = type(None)
 _NO_VALUE = frozenset((_NONE, MinKey, MaxKey))
@@ -42,7 +42,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 _JSON = json_util.JSONOptions(json_mode=json_util.JSONMode.RELAXED, uuid_representation=UuidRepresentation.STANDARD)
 
 
-class Misfit(ValueError):
+class BsonMisfit(ValueError):
     """The value at this place of the batch does not fit; `path` leads to it within its document."""
 
     def __init__(self, place: int, path: str, value: Any, wanted: str) -> None:
@@ -51,7 +51,7 @@ class Misfit(ValueError):
 
 
 def array_of(values: Sequence[Any], type_: Type, doc: str, path: str, unknown: set[str]) -> pa.Array:
-    """Raises Misfit. Fields that a struct lacks and that have a value are added to `unknown`."""
+    """Raises BsonMisfit. Fields that a struct lacks and that have a value are added to `unknown`."""
     seen = set(map(type, values))
     if type_ == iceberg.STRING and doc == JSON:
         return pa.array([None if value is None else json_text(value) for value in values], pa.string())
@@ -113,7 +113,7 @@ def _one_by_one(values: Sequence[Any], type_: Type, path: str, convert: Callable
         try:
             found.append(None if value is None else convert(value))
         except (ValueError, OverflowError) as error:
-            raise Misfit(place, path, value, str(type_)) from error
+            raise BsonMisfit(place, path, value, str(type_)) from error
     try:
         return pa.array(found, arrow)
     except (pa.ArrowInvalid, OverflowError):
@@ -122,7 +122,7 @@ def _one_by_one(values: Sequence[Any], type_: Type, path: str, convert: Callable
         try:
             pa.array([value], arrow)
         except (pa.ArrowInvalid, OverflowError) as error:
-            raise Misfit(place, path, values[place], str(type_)) from error
+            raise BsonMisfit(place, path, values[place], str(type_)) from error
     raise AssertionError(f"{path}: each value fits {type_}, and all together do not")
 
 
@@ -152,16 +152,16 @@ def _lists(values: Sequence[Any], seen: set[type], type_: ListOf, doc: str, path
     flat = [inner for value in values if value is not None for inner in value]
     try:
         elements = array_of(flat, type_.element, inner_doc(doc), f"{path}[]", unknown)
-    except Misfit as misfit:
+    except BsonMisfit as misfit:
         place = int(np.searchsorted(offsets, misfit.place, side="right")) - 1
-        raise Misfit(place, misfit.path, misfit.value, misfit.wanted) from misfit
+        raise BsonMisfit(place, misfit.path, misfit.value, misfit.wanted) from misfit
     mask = pa.array([value is None for value in values], pa.bool_())
     return pa.ListArray.from_arrays(pa.array(offsets), elements, mask=mask)
 
 
-def _first_other(values: Sequence[Any], wanted: type, path: str, type_: Type) -> Misfit:
+def _first_other(values: Sequence[Any], wanted: type, path: str, type_: Type) -> BsonMisfit:
     place = next(at for at, value in enumerate(values) if value is not None and type(value) is not wanted)
-    return Misfit(place, path, values[place], str(type_))
+    return BsonMisfit(place, path, values[place], str(type_))
 
 
 def _refuse(value: Any) -> Any:

@@ -8,17 +8,34 @@ A step is offered once the stream has passed the load's position, so that every 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from frazil.model.change import SplitReport
-from frazil.model.epoch import Frontier
+from frazil.model.frontier import Frontier, LoadProgress
 from frazil.model.ports import Split
-from frazil.model.position import ClusterTime, is_before
-from frazil.model.progress import LoadProgress
-from frazil.sources.mongodb.ranges import Load
+from frazil.model.position import WHOLE, ClusterTime, is_before
+from frazil.sources.mongodb.load.ranges import Load
 
 STEPS_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a load begins: as of `time`, behind the bound `start`, with `done` steps and their `rows` published."""
+
+    time: int
+    done: int = 0
+    start: str | None = None
+    rows: int = 0
+
+
+def resumed(position: ClusterTime, noted: Mapping[str, object]) -> Beginning | None:
+    """Where a load goes on of which the ledger has noted this with the position; None if none was under way."""
+    if noted.get("load") is None:
+        return None
+    rows = int(str(noted.get("rows", 0)))
+    return Beginning(position.time, position.step - WHOLE, str(noted["load"]), rows)
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Documents of a range of `_id`, batch by batch, as the bytes that the server sends.
 
-    find between two bounds --reply: {cursor: {firstBatch: [...], id}}--> Batch(bytes, where documents begin and end)
-        `-- getMore --reply: {cursor: {nextBatch: [...], id}}-----------> Batch
+    find between two bounds --reply: {cursor: {firstBatch: [...], id}}--> ReplyBatch(bytes, where documents begin, end)
+        `-- getMore --reply: {cursor: {nextBatch: [...], id}}-----------> ReplyBatch
 
 The driver's cursors make an object of each document even where it is only passed on, which takes longer than all else
 here. So the replies are read as they are, where commands are sure to meet the same server again: the primary, or the
@@ -26,16 +26,16 @@ from pymongo import ReadPreference
 from pymongo.client_session import ClientSession
 from pymongo.errors import OperationFailure, PyMongoError
 
-from frazil.sources.mongodb.client import Client
-from frazil.sources.mongodb.ids import CODEC, bound_of
-from frazil.sources.mongodb.replies import RAW, Batch, read_reply
+from frazil.sources.mongodb.client.connection import Client
+from frazil.sources.mongodb.decode.document_ids import CODEC, bound_of
+from frazil.sources.mongodb.stream.replies import RAW, ReplyBatch, read_reply
 
 _BATCH = 20_000
 _NO_SNAPSHOT = frozenset((20, 72, 239, 246, 263))
 Session = ClientSession | None
 
 
-def batches(client: Client, name: str, lower: str | None, upper: str | None, at: Timestamp) -> Iterator[Batch]:
+def batches(client: Client, name: str, lower: str | None, upper: str | None, at: Timestamp) -> Iterator[ReplyBatch]:
     """From `lower` up to but without `upper`, see `ids.bound_text`. Raises PyMongoError."""
     low = MinKey() if lower is None else bound_of(lower)
     high = MaxKey() if upper is None else bound_of(upper)
@@ -59,7 +59,9 @@ def batches(client: Client, name: str, lower: str | None, upper: str | None, at:
             yield batch
 
 
-def _between(client: Client, name: str, low: Any, high: Any, session: Session, at: Timestamp | None) -> Iterator[Batch]:
+def _between(
+    client: Client, name: str, low: Any, high: Any, session: Session, at: Timestamp | None
+) -> Iterator[ReplyBatch]:
     bounds: dict[str, Any] = {"hint": {"_id": 1}}
     # An end of the order is no bound: the index cannot be walked from or to there.
     if not isinstance(low, MinKey | MaxKey):
@@ -73,7 +75,9 @@ def _between(client: Client, name: str, low: Any, high: Any, session: Session, a
         yield from _found(client, name, {"filter": {"_id": MaxKey()}}, session, at)
 
 
-def _found(client: Client, name: str, asked: dict[str, Any], session: Session, at: Timestamp | None) -> Iterator[Batch]:
+def _found(
+    client: Client, name: str, asked: dict[str, Any], session: Session, at: Timestamp | None
+) -> Iterator[ReplyBatch]:
     if meets_one_server(client):
         concern = {} if at is None else {"level": "snapshot", "atClusterTime": at}
         return found_by_commands(client, name, asked, concern, session)
@@ -89,7 +93,7 @@ def meets_one_server(client: Client) -> bool:
 
 def found_by_commands(
     client: Client, name: str, asked: dict[str, Any], concern: dict[str, Any], session: Session = None
-) -> Iterator[Batch]:
+) -> Iterator[ReplyBatch]:
     place, _, collection = name.partition(".")
     database = client[place]
     command: dict[str, Any] = {"find": collection, **asked, "batchSize": _BATCH}
@@ -113,7 +117,7 @@ def found_by_commands(
 
 def _found_by_cursor(
     client: Client, name: str, asked: dict[str, Any], session: Session, at: Timestamp | None
-) -> Iterator[Batch]:
+) -> Iterator[ReplyBatch]:
     place, _, collection = name.partition(".")
     with client.start_session(snapshot=True) as other:
         if at is not None:
@@ -127,4 +131,4 @@ def _found_by_cursor(
                 found = getattr(found, option)(list(asked[option].items()))
         for raw in found:
             if raw:
-                yield Batch.lying(raw)
+                yield ReplyBatch.lying(raw)

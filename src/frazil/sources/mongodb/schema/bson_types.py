@@ -1,6 +1,6 @@
 """What values look like: the union of all that was seen at a place, and the Iceberg type that holds it. Pure.
 
-    documents --kind_of_documents--> Document{name: string, tags: [string]} --union--> ... --typed--> Iceberg type
+    documents --kind_of_documents--> DocumentOf{name: string, tags: [string]} --union--> ... --typed--> Iceberg type
 
     int, long            long                  anything and null      itself: every column is optional
     int, double          double                long, double           double while every long is one exactly; else json
@@ -36,7 +36,7 @@ from bson.objectid import ObjectId
 from bson.regex import Regex
 from bson.timestamp import Timestamp
 
-from frazil.model.columns import (
+from frazil.model.schema import (
     BINARY,
     BOOLEAN,
     DECIMAL_PRECISION_MAX,
@@ -53,12 +53,12 @@ from frazil.model.columns import (
     StructOf,
     Type,
 )
+from frazil.sources.mongodb.schema.types import JSON as JSON
 
 DEPTH_MAX = 32
 FIELDS_MAX = 1000
 SCALE_MIN = 10
 EXACT_DOUBLE = 2**53
-JSON = "json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +78,16 @@ class DecimalOf:
 class ArrayOf:
     """None while no element was seen."""
 
-    element: Kind | None
+    element: BsonType | None
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
-    fields: Mapping[str, Kind] = field(default_factory=dict)
+class DocumentOf:
+    fields: Mapping[str, BsonType] = field(default_factory=dict)
 
 
-Kind = Scalar | DecimalOf | ArrayOf | Document
-OnConflict = Callable[[str, Kind, Kind], None]
+BsonType = Scalar | DecimalOf | ArrayOf | DocumentOf
+OnConflict = Callable[[str, BsonType, BsonType], None]
 
 BOOL_KIND, INT_KIND, LONG_KIND, BIG_KIND, DOUBLE_KIND = (
     Scalar(n) for n in ("bool", "int", "long", "bigLong", "double")
@@ -95,7 +95,7 @@ BOOL_KIND, INT_KIND, LONG_KIND, BIG_KIND, DOUBLE_KIND = (
 STRING_KIND, OBJECT_ID, DATE_KIND, JSON_KIND = (Scalar(n) for n in ("string", "objectId", "date", JSON))
 DECIMAL_TEXT = Scalar("decimalText")
 _NOTHING_SEEN = (type(None), MinKey, MaxKey)
-_SIMPLE: Mapping[type, Kind] = {
+_SIMPLE: Mapping[type, BsonType] = {
     bool: BOOL_KIND,
     int: INT_KIND,
     float: DOUBLE_KIND,
@@ -130,11 +130,11 @@ _TYPES: Mapping[str, tuple[Type, str]] = {
 _NUMBERS = {"int": 10, "long": 19, "bigLong": 19}
 
 
-def silent(_path: str, _one: Kind, _other: Kind) -> None:
+def silent(_path: str, _one: BsonType, _other: BsonType) -> None:
     """For whoever does not want to hear of conflicts."""
 
 
-def kind_of(value: Any, path: str = "", tell: OnConflict = silent, depth: int = 0) -> Kind | None:
+def kind_of(value: Any, path: str = "", tell: OnConflict = silent, depth: int = 0) -> BsonType | None:
     """None for what tells nothing."""
     kind = type(value)
     simple = _SIMPLE.get(kind)
@@ -153,30 +153,30 @@ def kind_of(value: Any, path: str = "", tell: OnConflict = silent, depth: int = 
     if isinstance(value, dict):
         return _document(value, path, tell, depth)
     if isinstance(value, list):
-        element: Kind | None = None
+        element: BsonType | None = None
         for inner in value:
             element = union(element, kind_of(inner, f"{path}[]", tell, depth + 1), f"{path}[]", tell)
         return ArrayOf(element)
     return JSON_KIND
 
 
-def kind_of_documents(documents: Iterable[dict[str, Any]], tell: OnConflict = silent) -> Document:
+def kind_of_documents(documents: Iterable[dict[str, Any]], tell: OnConflict = silent) -> DocumentOf:
     """The union of them all."""
-    seen: Kind | None = Document()
+    seen: BsonType | None = DocumentOf()
     for document in documents:
         seen = union(seen, _document(document, "", tell, 0, top=True), "", tell)
-    assert isinstance(seen, Document)
+    assert isinstance(seen, DocumentOf)
     return seen
 
 
-def union(one: Kind | None, other: Kind | None, path: str = "", tell: OnConflict = silent) -> Kind | None:
+def union(one: BsonType | None, other: BsonType | None, path: str = "", tell: OnConflict = silent) -> BsonType | None:
     """What holds both; json if nothing else does."""
     if one is None or one == other:
         return other
     if other is None:
         return one
     match one, other:
-        case Document(), Document():
+        case DocumentOf(), DocumentOf():
             return _merged(one, other, path, tell)
         case ArrayOf(), ArrayOf():
             return ArrayOf(union(one.element, other.element, f"{path}[]", tell))
@@ -195,7 +195,7 @@ def union(one: Kind | None, other: Kind | None, path: str = "", tell: OnConflict
     return JSON_KIND
 
 
-def typed(kind: Kind | None, depth: int = 0) -> tuple[Type, str]:
+def typed(kind: BsonType | None, depth: int = 0) -> tuple[Type, str]:
     """The Iceberg type and the text that tells what a string in it is."""
     match kind:
         case Scalar(name):
@@ -208,7 +208,7 @@ def typed(kind: Kind | None, depth: int = 0) -> tuple[Type, str]:
         case ArrayOf(element):
             inner, doc = typed(element, depth + 1)
             return ListOf(inner), f"array<{doc}>"
-        case Document(fields) if can_be_struct(fields, depth):
+        case DocumentOf(fields) if can_be_struct(fields, depth):
             return StructOf(tuple(_field(name, inner, depth) for name, inner in fields.items())), "object"
     return _TYPES[JSON]
 
@@ -221,7 +221,7 @@ def can_be_struct(names: Iterable[str], depth: int = 0) -> bool:
     return plain and 0 < len(known) <= FIELDS_MAX and len(folded) == len(known) and depth < DEPTH_MAX
 
 
-def kind_in_table(type_: Type, doc: str | None) -> Kind:
+def kind_in_table(type_: Type, doc: str | None) -> BsonType:
     """What a column of a table holds, judging by its type and its doc."""
     match type_:
         case Decimal(precision, scale):
@@ -229,7 +229,7 @@ def kind_in_table(type_: Type, doc: str | None) -> Kind:
         case ListOf(element):
             return ArrayOf(kind_in_table(element, inner_doc(doc)))
         case StructOf(fields):
-            return Document({f.name: kind_in_table(f.type, f.doc) for f in fields})
+            return DocumentOf({f.name: kind_in_table(f.type, f.doc) for f in fields})
     if type_ == STRING:
         named = {told: Scalar(name) for name, (as_type, told) in _TYPES.items() if as_type == STRING}
         return named.get(doc or "", STRING_KIND)
@@ -242,18 +242,18 @@ def inner_doc(doc: str | None) -> str:
     return doc[len("array<") : -1] if doc and doc.startswith("array<") and doc.endswith(">") else ""
 
 
-def evolved(type_: Type, doc: str, seen: Kind, path: str, tell: OnConflict) -> tuple[Type, str]:
+def evolved(type_: Type, doc: str, seen: BsonType, path: str, tell: OnConflict) -> tuple[Type, str]:
     """The table's type, or one that it can be widened to, or if there is none another one altogether."""
     if type_ == STRING:
         return type_, doc
     match type_, seen:
-        case StructOf(fields), Document(names):
+        case StructOf(fields), DocumentOf(names):
             if not can_be_struct({f.name: None for f in fields} | dict(names)):
                 return _TYPES[JSON]
             return _evolved_struct(fields, names, path, tell), doc
         case ListOf(element), ArrayOf(None):
             return ListOf(element), doc
-        case ListOf(element), ArrayOf(Scalar() | DecimalOf() | ArrayOf() | Document() as inside):
+        case ListOf(element), ArrayOf(Scalar() | DecimalOf() | ArrayOf() | DocumentOf() as inside):
             inner, told = evolved(element, inner_doc(doc), inside, f"{path}[]", tell)
             return ListOf(inner), f"array<{told}>"
         case Decimal(precision, scale), DecimalOf(digits, seen_scale):
@@ -269,7 +269,7 @@ def evolved(type_: Type, doc: str, seen: Kind, path: str, tell: OnConflict) -> t
     return typed(union(known, seen, path, tell))
 
 
-def shown(kind: Kind) -> str:
+def shown(kind: BsonType) -> str:
     """For people."""
     match kind:
         case Scalar(name):
@@ -278,11 +278,11 @@ def shown(kind: Kind) -> str:
             return "decimal"
         case ArrayOf():
             return "array"
-        case Document():
+        case DocumentOf():
             return "object"
 
 
-def _evolved_struct(fields: tuple[Field, ...], seen: Mapping[str, Kind], path: str, tell: OnConflict) -> StructOf:
+def _evolved_struct(fields: tuple[Field, ...], seen: Mapping[str, BsonType], path: str, tell: OnConflict) -> StructOf:
     known = {f.name: f for f in fields}
     kept = []
     for f in fields:
@@ -295,32 +295,32 @@ def _evolved_struct(fields: tuple[Field, ...], seen: Mapping[str, Kind], path: s
     return StructOf((*kept, *added))
 
 
-def _field(name: str, kind: Kind, depth: int) -> Field:
+def _field(name: str, kind: BsonType, depth: int) -> Field:
     inner, doc = typed(kind, depth + 1)
     return Field(UNASSIGNED, name, inner, False, doc)
 
 
-def _document(value: Mapping[str, Any], path: str, tell: OnConflict, depth: int, top: bool = False) -> Kind:
+def _document(value: Mapping[str, Any], path: str, tell: OnConflict, depth: int, top: bool = False) -> BsonType:
     if not top and not can_be_struct(value, depth):
-        return JSON_KIND if value else Document()
+        return JSON_KIND if value else DocumentOf()
     fields = {}
     for name, inner in value.items():
         kind = kind_of(inner, _below(path, name), tell, depth + 1)
         if kind is not None:
             fields[name] = kind
-    return Document(fields)
+    return DocumentOf(fields)
 
 
-def _merged(one: Document, other: Document, path: str, tell: OnConflict) -> Kind:
+def _merged(one: DocumentOf, other: DocumentOf, path: str, tell: OnConflict) -> BsonType:
     fields = dict(one.fields)
     for name, kind in other.fields.items():
         found = union(fields.get(name), kind, _below(path, name), tell)
         assert found is not None
         fields[name] = found
-    return Document(fields)
+    return DocumentOf(fields)
 
 
-def _scalars(names: set[str]) -> Kind | None:
+def _scalars(names: set[str]) -> BsonType | None:
     if names <= {"int", "long", "bigLong"}:
         return BIG_KIND if "bigLong" in names else LONG_KIND
     if names <= {"int", "long", "double"}:
@@ -328,7 +328,7 @@ def _scalars(names: set[str]) -> Kind | None:
     return None
 
 
-def _decimal(value: Decimal128) -> Kind:
+def _decimal(value: Decimal128) -> BsonType:
     number = value.to_decimal()
     if not number.is_finite():
         return DECIMAL_TEXT

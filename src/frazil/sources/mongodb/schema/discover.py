@@ -1,7 +1,7 @@
 """What collections look like: by a sample of their documents, by the documents of a window, by what the server says.
 
 sampled documents --+
-looked-at splits ---+--> kinds --shape_of--> TableShape       conflicts and fields that nobody maps are told once
+looked-at splits ---+--> kinds --shape_of--> SourceSchema       conflicts and fields that nobody maps are told once
 target table -------+
 """
 
@@ -12,15 +12,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from frazil.model.change import SplitReport
-from frazil.model.columns import TableShape
 from frazil.model.ports import Split
-from frazil.model.remembered import KnownTable
-from frazil.sources.mongodb.deployment import CollectionFacts, Sample
-from frazil.sources.mongodb.kinds import Document, Kind, OnConflict, shown
-from frazil.sources.mongodb.looking import joined
-from frazil.sources.mongodb.shapes import CollectionSettings, missing_paths, shape_of, unmapped
+from frazil.model.schema import KnownTable, SourceSchema
+from frazil.sources.mongodb.client.deployment import CollectionFacts, Sample
+from frazil.sources.mongodb.decode.document_ids import CANONICAL
+from frazil.sources.mongodb.schema.bson_types import BsonType, DocumentOf, OnConflict, shown
+from frazil.sources.mongodb.schema.profile import joined
+from frazil.sources.mongodb.schema.schema import CollectionSettings, missing_paths, shape_of, unmapped
 
 _COUNTED_MAX = 10_000
+_CANONICAL_KEY = (
+    "ids that are strings but look like another type's (24 hex digits, true, null, or beginning with {, [ or a quote) "
+    "stand in JSON quotes in this table: docs/mongodb.md, 'The key', says what to do"
+)
 Look = Callable[[Sequence[Split]], Sample]
 Tell = Callable[..., None]
 
@@ -45,7 +49,7 @@ class Describer:
 
     def shapes(
         self, splits: Sequence[Split], targets: Mapping[str, KnownTable], look: bool
-    ) -> Mapping[str, TableShape]:
+    ) -> Mapping[str, SourceSchema]:
         """Raises ConfigError for an impossible mapping."""
         by_table: dict[str, list[Split]] = {}
         for split in splits:
@@ -54,7 +58,7 @@ class Describer:
         found = {}
         for name, own in by_table.items():
             target = targets.get(name)
-            sample = Sample(Document(), None)
+            sample = Sample(DocumentOf(), None)
             if target is None or self._settings[name].is_explicit:
                 sample = self.sample(name)
             if look or (target is None and sample.id_type is None):
@@ -64,8 +68,11 @@ class Describer:
                 found[name] = shape
         return found
 
-    def shape(self, name: str, sample: Sample, target: KnownTable | None) -> TableShape | None:
-        return shape_of(name, self._settings[name], sample.seen, sample.id_type, target, self._conflict(name))
+    def shape(self, name: str, sample: Sample, target: KnownTable | None) -> SourceSchema | None:
+        shape = shape_of(name, self._settings[name], sample.seen, sample.id_type, target, self._conflict(name))
+        if shape is not None and any(column.source_type == CANONICAL for column in shape.key_columns):
+            self.tell_once(_CANONICAL_KEY, name)
+        return shape
 
     def sample(self, name: str) -> Sample:
         sample = self._take_sample(name, self._conflict(name))
@@ -121,7 +128,7 @@ class Describer:
             self._tell(sentence, table=name)
 
     def _conflict(self, name: str) -> OnConflict:
-        def tell(path: str, one: Kind, other: Kind) -> None:
+        def tell(path: str, one: BsonType, other: BsonType) -> None:
             self.tell_once(f"{path} is {shown(one)} and {shown(other)}: its column holds JSON", name)
 
         return tell

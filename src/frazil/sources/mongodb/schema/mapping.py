@@ -21,29 +21,12 @@ from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
-from frazil.errors import ConfigError
-from frazil.model import columns as iceberg
-from frazil.model.columns import BadType, Decimal, Type, type_from_json
-from frazil.sources.mongodb.kinds import JSON
-from frazil.sources.mongodb.values import plain_text
+from frazil.model import schema as iceberg
+from frazil.model.schema import Decimal, Type
+from frazil.sources.mongodb.decode.values import plain_text
+from frazil.sources.mongodb.schema.bson_types import JSON
 
 ID = "_id"
-_NAMES: Mapping[str, tuple[Type, str]] = {
-    "string": (iceberg.STRING, "string"),
-    "objectid": (iceberg.STRING, "objectId"),
-    JSON: (iceberg.STRING, JSON),
-    "boolean": (iceberg.BOOLEAN, "bool"),
-    "bool": (iceberg.BOOLEAN, "bool"),
-    "int": (iceberg.INT, "int"),
-    "long": (iceberg.LONG, "long"),
-    "double": (iceberg.DOUBLE, "double"),
-    "timestamp": (iceberg.TIMESTAMPTZ, "date"),
-    "timestamptz": (iceberg.TIMESTAMPTZ, "date"),
-    "date": (iceberg.DATE, "day"),
-    "binary": (iceberg.BINARY, "binary"),
-    "uuid": (iceberg.UUID, "uuid"),
-}
-INFERRED_NAMES = ("list", "struct", "object", "array", "decimal")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 
 
@@ -52,26 +35,6 @@ class MappedField:
     source: str
     target: str
     type: str | None = None
-
-
-def named_type(name: str, table: str) -> tuple[Type, str] | None:
-    """The type that a configuration names; None if documents are to tell it. Raises ConfigError."""
-    text = name.strip().lower()
-    if text in INFERRED_NAMES or text.startswith("array<"):
-        return None
-    if text in _NAMES:
-        return _NAMES[text]
-    try:
-        found = type_from_json(text)
-    except BadType:
-        found = None
-    if isinstance(found, Decimal):
-        return found, "decimal"
-    raise ConfigError(
-        f"{table}: {name!r} is no type that a field can have",
-        hint=f"Known are {', '.join(_NAMES)}, decimal(p, s), and {', '.join(INFERRED_NAMES)} (inferred).",
-        table=table,
-    )
 
 
 def value_at(document: Mapping[str, Any], path: Sequence[str]) -> Any:

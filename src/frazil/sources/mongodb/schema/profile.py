@@ -13,18 +13,18 @@ import pyarrow.compute as pc
 
 from frazil.model.change import Op
 from frazil.model.ports import Split
-from frazil.sources.mongodb.decode import readable
-from frazil.sources.mongodb.deployment import Sample
-from frazil.sources.mongodb.ids import id_type
-from frazil.sources.mongodb.kinds import Document, kind_of_documents, union
+from frazil.sources.mongodb.client.deployment import Sample
+from frazil.sources.mongodb.decode.decoder import readable
+from frazil.sources.mongodb.decode.document_ids import id_type
 from frazil.sources.mongodb.reader import rows_of
+from frazil.sources.mongodb.schema.bson_types import DocumentOf, kind_of_documents, union
 
 _ROWS = 4096
 
 
 def look_at(uri: str, split: Split) -> Sample:
     """Documents that cannot be decoded tell nothing: whoever writes them says what is wrong."""
-    found = Sample(Document(), None)
+    found = Sample(DocumentOf(), None)
     for rows in rows_of(uri, split):
         rows = rows.filter(pc.equal(rows.column("op"), int(Op.UPSERT)))
         for start in range(0, rows.num_rows, _ROWS):
@@ -33,10 +33,10 @@ def look_at(uri: str, split: Split) -> Sample:
 
 
 def joined(samples: Iterable[Sample]) -> Sample:
-    seen, key = Document(), None
+    seen, key = DocumentOf(), None
     for sample in samples:
         merged = union(seen, sample.seen)
-        assert isinstance(merged, Document)
+        assert isinstance(merged, DocumentOf)
         seen = merged
         if key is not None and sample.id_type is not None and key != sample.id_type:
             key = id_type(None, None, ())
@@ -47,7 +47,7 @@ def joined(samples: Iterable[Sample]) -> Sample:
 
 def _of(documents: list[dict[str, Any]]) -> Sample:
     if not documents:
-        return Sample(Document(), None)
+        return Sample(DocumentOf(), None)
     kinds = {type(document["_id"]): document["_id"] for document in documents}
     few = list(kinds.values())
     key = id_type(few[0], few[-1], few) if len(kinds) <= 2 else id_type(None, None, ())

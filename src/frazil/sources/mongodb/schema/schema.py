@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from frazil.errors import ConfigError
-from frazil.model.columns import Column, Field, TableShape, Type, same_type
-from frazil.model.remembered import KnownTable, Remembered
-from frazil.sources.mongodb.kinds import Document, Kind, OnConflict, evolved, silent, typed
-from frazil.sources.mongodb.mapping import ID, MappedField, named_type
+from frazil.model.schema import Column, Field, KnownTable, Remembered, SourceSchema, Type, same_type
+from frazil.sources.mongodb.decode.document_ids import NotOfType, pinned_type
+from frazil.sources.mongodb.schema.bson_types import BsonType, DocumentOf, OnConflict, evolved, silent, typed
+from frazil.sources.mongodb.schema.mapping import ID, MappedField
+from frazil.sources.mongodb.schema.types import named_type
 
 CONFIGURATION, TABLE, INFERRED = "configuration", "table", "inferred"
 _NO_NAME = re.compile(r"[.`\x00-\x1f\x7f]")
@@ -48,11 +49,11 @@ class CollectionSettings:
 def shape_of(
     table: str,
     settings: CollectionSettings,
-    seen: Document,
+    seen: DocumentOf,
     id_type: tuple[Type, str] | None,
     target: KnownTable | None,
     tell: OnConflict = silent,
-) -> TableShape | None:
+) -> SourceSchema | None:
     """None if neither the table nor a document tells the key. Raises ConfigError for an impossible mapping."""
     if settings.fields is not None:
         return _explicit(table, settings.fields, seen, id_type, target)
@@ -62,12 +63,12 @@ def shape_of(
 def _auto(
     table: str,
     settings: CollectionSettings,
-    seen: Document,
+    seen: DocumentOf,
     id_type: tuple[Type, str] | None,
     target: KnownTable | None,
     tell: OnConflict,
-) -> TableShape | None:
-    pins = {name: pin for name, text in settings.pins.items() if (pin := named_type(text, table)) is not None}
+) -> SourceSchema | None:
+    pins = {name: pin for name, text in settings.pins.items() if (pin := named_type(text)) is not None}
     columns: list[Column] = []
     key: str | None = None
     for known in _table_columns(target):
@@ -81,7 +82,7 @@ def _auto(
         columns.append(known)
     told = {name for column in columns for name in column.carried_as}
     if key is None:
-        id_type = pins.get(ID) or id_type
+        id_type = _key_type(table, pins.get(ID), id_type)
         if id_type is None:
             return None
         key = ID
@@ -98,28 +99,31 @@ def _auto(
         called = column_name(name, taken)
         taken.add(called.casefold())
         columns.append(Column(called, type_, doc, origin, carried=() if called == name else (name,)))
-    return TableShape(tuple(columns), (key,), CONFIGURATION if ID in pins else "_id")
+    return SourceSchema(tuple(columns), (key,), CONFIGURATION if ID in pins else "_id")
 
 
 def _explicit(
     table: str,
     fields: Sequence[MappedField],
-    seen: Document,
+    seen: DocumentOf,
     id_type: tuple[Type, str] | None,
     target: KnownTable | None,
-) -> TableShape | None:
+) -> SourceSchema | None:
     mapped = list(fields)
     if not any(one.source == ID for one in mapped):
         mapped.insert(0, MappedField(ID, ID))
     columns, key = [], ID
     before = {column.name: column for column in _table_columns(target)}
     for one in mapped:
-        found = None if one.type is None else named_type(one.type, table)
+        found = None if one.type is None else named_type(one.type)
         origin = CONFIGURATION if found else INFERRED
-        if found is None and one.target in before:
-            found, origin = (before[one.target].type, before[one.target].source_type), TABLE
+        known = before.get(one.target)
+        if known is not None and (found is None or (one.source == ID and same_type(found[0], known.type))):
+            # A key is spelled as the table began, or older rows would stay beside newer ones.
+            found, origin = (known.type, known.source_type), TABLE
         if one.source == ID:
-            key, found = one.target, found or id_type
+            key = one.target
+            found = found if origin == TABLE else _key_type(table, found, id_type)
             if found is None:
                 return None
         elif found is None:
@@ -136,16 +140,27 @@ def _explicit(
             found = typed(kind)
         carried = () if one.source == one.target else (one.source,)
         columns.append(Column(one.target, *found, origin, required=one.source == ID, carried=carried))
-    return TableShape(tuple(columns), (key,), "_id")
+    return SourceSchema(tuple(columns), (key,), "_id")
 
 
-def unmapped(fields: Iterable[MappedField], seen: Document) -> list[str]:
+def _key_type(table: str, pin: tuple[Type, str] | None, found: tuple[Type, str] | None) -> tuple[Type, str] | None:
+    try:
+        return found if pin is None else pinned_type(pin, found)
+    except NotOfType as error:
+        raise ConfigError(
+            f"{table}: the key _id cannot be {error}",
+            hint="It can be string, long, uuid, timestamp or json; without a type its values tell.",
+            table=table,
+        ) from error
+
+
+def unmapped(fields: Iterable[MappedField], seen: DocumentOf) -> list[str]:
     """Fields of documents that no mapping takes."""
     roots = CollectionSettings(fields=tuple(fields)).roots or ()
     return sorted(name for name in seen.fields if name not in roots)
 
 
-def missing_paths(fields: Iterable[MappedField], seen: Document) -> list[str]:
+def missing_paths(fields: Iterable[MappedField], seen: DocumentOf) -> list[str]:
     """Mapped paths that no document has."""
     return [one.source for one in fields if one.source != ID and _kind_at(seen, one.source.split(".")) is None]
 
@@ -159,10 +174,10 @@ def column_name(name: str, taken: set[str]) -> str:
     return called
 
 
-def _kind_at(seen: Document, path: Sequence[str]) -> Kind | None:
-    found: Kind | None = seen
+def _kind_at(seen: DocumentOf, path: Sequence[str]) -> BsonType | None:
+    found: BsonType | None = seen
     for name in path:
-        if not isinstance(found, Document):
+        if not isinstance(found, DocumentOf):
             return None
         found = found.fields.get(name)
     return found
@@ -188,7 +203,7 @@ def _from_field(known: Field, memory: Remembered) -> Column:
     return Column(known.name, known.type, known.doc or "", TABLE, known.required, memory.identity, carried)
 
 
-def _widened(known: Column, seen: Kind, tell: OnConflict) -> Column:
+def _widened(known: Column, seen: BsonType, tell: OnConflict) -> Column:
     type_, doc = evolved(known.type, known.source_type, seen, known.name, tell)
     if same_type(type_, known.type):
         return known

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.errors import SourceUnavailable
-from frazil.sources.mongodb import layout
-from frazil.sources.mongodb.arrays import texts
-from frazil.sources.mongodb.documents import keys_of
-from frazil.sources.mongodb.ids import CODEC
-from frazil.sources.mongodb.layout import Bytes, Found, Ints, Uneven, walk
-from frazil.sources.mongodb.replies import Batch
+from frazil.sources.mongodb.decode import bson_scan as layout
+from frazil.sources.mongodb.decode.arrays import texts
+from frazil.sources.mongodb.decode.bson_scan import Bytes, Found, Ints, Uneven, walk
+from frazil.sources.mongodb.decode.document_ids import CODEC
+from frazil.sources.mongodb.decode.documents import keys_of
+from frazil.sources.mongodb.stream.replies import ReplyBatch
 
 _FIELDS = tuple(
     name.encode()
@@ -34,7 +34,7 @@ class Events:
     """In the order of the stream. `times` never descend; `ops` and `names` are codes into `all_ops` and `all_names`;
     what is about no collection has the name of its database and a dot."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: ReplyBatch) -> None:
         """Raises Uneven."""
         self._data = Bytes(batch.data)
         self._starts, self._ends = np.array(batch.starts, np.int64), np.array(batch.ends, np.int64)
@@ -101,7 +101,7 @@ class Events:
         return bson.decode(self._data.text(at, at + int(self._data.i4[at])), codec_options=CODEC)
 
 
-def events_of(batch: Batch) -> Iterator[Events]:
+def events_of(batch: ReplyBatch) -> Iterator[Events]:
     """Usually one; several if the events are too different to be read together."""
     try:
         yield Events(batch)
@@ -111,8 +111,8 @@ def events_of(batch: Batch) -> Iterator[Events]:
         if count == 1:
             raise SourceUnavailable("an event of the change stream cannot be read") from error
     middle = count // 2
-    yield from events_of(Batch(batch.data, batch.starts[:middle], batch.ends[:middle]))
-    yield from events_of(Batch(batch.data, batch.starts[middle:], batch.ends[middle:]))
+    yield from events_of(ReplyBatch(batch.data, batch.starts[:middle], batch.ends[:middle]))
+    yield from events_of(ReplyBatch(batch.data, batch.starts[middle:], batch.ends[middle:]))
 
 
 def _coded(values: pa.Array) -> tuple[Ints, Sequence[Any]]:

@@ -16,13 +16,13 @@ import pyarrow as pa
 from bson.timestamp import Timestamp
 from pymongo.read_concern import ReadConcern
 
-from frazil.sources.mongodb.arrays import texts
-from frazil.sources.mongodb.client import Client, let_go, open_client, translated
-from frazil.sources.mongodb.documents import keys_of
-from frazil.sources.mongodb.finding import found_by_commands, meets_one_server
-from frazil.sources.mongodb.ids import CODEC
-from frazil.sources.mongodb.layout import Bytes
-from frazil.sources.mongodb.replies import Batch
+from frazil.sources.mongodb.client.connection import Client, let_go, open_client, translated
+from frazil.sources.mongodb.decode.arrays import texts
+from frazil.sources.mongodb.decode.bson_scan import Bytes
+from frazil.sources.mongodb.decode.document_ids import CODEC
+from frazil.sources.mongodb.decode.documents import keys_of
+from frazil.sources.mongodb.load.scan import found_by_commands, meets_one_server
+from frazil.sources.mongodb.stream.replies import ReplyBatch
 
 IDS_FIRST, _IDS_MIN, _IDS_MAX = 8, 2, 2_000
 _BYTES = 8 << 20
@@ -53,7 +53,7 @@ class Lookups:
         self._at_once[name] = min(max(_BYTES * len(ids) // max(found.nbytes, 1), _IDS_MIN), _IDS_MAX)
         return pa.concat_arrays(keys), found
 
-    def _batches(self, name: str, ids: Sequence[Any], at: Timestamp) -> Iterator[Batch]:
+    def _batches(self, name: str, ids: Sequence[Any], at: Timestamp) -> Iterator[ReplyBatch]:
         if self._client is None:
             self._client = open_client(self._uri)
         wanted = {"_id": {"$in": list(ids)}}
@@ -67,7 +67,7 @@ class Lookups:
             session.advance_operation_time(at)
             found: Any = place[collection].find_raw_batches(wanted, session=session)
             for raw in found:
-                yield Batch.lying(raw)
+                yield ReplyBatch.lying(raw)
 
     def close(self) -> None:
         if self._client is not None:

@@ -1,6 +1,6 @@
 """The server's replies to commands that open and read cursors, without an object for each document.
 
-{cursor: {firstBatch | nextBatch: [...], id, postBatchResumeToken}, ...} --read_reply--> Reply(cursor, Batch, token)
+{cursor: {firstBatch | nextBatch: [...], id, postBatchResumeToken}, ...} --read_reply--> Reply(cursor, batch, token)
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import bson
 from bson.raw_bson import RawBSONDocument
 
-from frazil.sources.mongodb.documents import only_id, places
-from frazil.sources.mongodb.ids import CODEC
+from frazil.sources.mongodb.decode.document_ids import CODEC
+from frazil.sources.mongodb.decode.documents import only_id, places
 
 RAW: bson.CodecOptions[Any] = CODEC.with_options(document_class=RawBSONDocument)
 """With these a reply is bytes."""
@@ -25,7 +25,7 @@ _TOLD = {0x02: 4, 0x03: 0, 0x04: 0, 0x05: 5}
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ReplyBatch:
     """Documents within `data`: where they begin and end."""
 
     data: bytes
@@ -33,17 +33,17 @@ class Batch:
     ends: list[int]
 
     @classmethod
-    def joined(cls, documents: Sequence[bytes]) -> Batch:
+    def joined(cls, documents: Sequence[bytes]) -> ReplyBatch:
         return cls.lying(b"".join(documents))
 
     @classmethod
-    def lying(cls, data: bytes) -> Batch:
+    def lying(cls, data: bytes) -> ReplyBatch:
         """Of documents that lie one behind the other."""
         borders = places(data)
         return cls(data, borders[:-1], borders[1:])
 
-    def without_first(self) -> Batch:
-        return Batch(self.data, self.starts[1:], self.ends[1:])
+    def without_first(self) -> ReplyBatch:
+        return ReplyBatch(self.data, self.starts[1:], self.ends[1:])
 
     @property
     def first_id(self) -> bytes:
@@ -59,7 +59,7 @@ class Reply:
     """`cursor` is 0 if it has no more, `token` empty if it is none of a change stream."""
 
     cursor: int
-    batch: Batch
+    batch: ReplyBatch
     token: str
 
 
@@ -75,7 +75,7 @@ def read_reply(reply: bytes) -> Reply:
     return Reply(_LONG.unpack_from(reply, id_at)[0], _array(reply, at + 4, end - 1), token)
 
 
-def _array(reply: bytes, at: int, stop: int) -> Batch:
+def _array(reply: bytes, at: int, stop: int) -> ReplyBatch:
     """An array is a document with the numbers of its elements for names."""
     starts: list[int] = []
     ends: list[int] = []
@@ -87,7 +87,7 @@ def _array(reply: bytes, at: int, stop: int) -> Batch:
         starts.append(at)
         at += length(reply, at)[0]
         ends.append(at)
-    return Batch(reply, starts, ends)
+    return ReplyBatch(reply, starts, ends)
 
 
 def _elements(raw: bytes, start: int) -> dict[str, tuple[int, int, int]]:

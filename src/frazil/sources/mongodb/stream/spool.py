@@ -85,7 +85,7 @@ class _Buffer:
             self.file.close()
 
 
-class Spool:
+class SegmentSpool:
     """`directory` belongs to one session of one stream."""
 
     def __init__(self, directory: Path) -> None:

@@ -29,13 +29,22 @@ from frazil.clock import Clock
 from frazil.errors import FrazilError, SourceUnavailable
 from frazil.model.change import Op
 from frazil.model.position import ClusterTime
-from frazil.sources.mongodb.events import Events, events_of
-from frazil.sources.mongodb.layout import Bits, Ints
-from frazil.sources.mongodb.lookups import Lookups
-from frazil.sources.mongodb.losses import Loss, concerned, gone, outlived
+from frazil.sources.mongodb.decode.bson_scan import Bits, Ints
 from frazil.sources.mongodb.reader import SPOOLED
-from frazil.sources.mongodb.spool import Segment, Spool, forget
-from frazil.sources.mongodb.watching import ENDS, Ended, Item, Outlived, Told, Watched, Watching, token_time
+from frazil.sources.mongodb.stream.events import Events, events_of
+from frazil.sources.mongodb.stream.invalidations import Loss, concerned, gone, outlived
+from frazil.sources.mongodb.stream.post_images import Lookups
+from frazil.sources.mongodb.stream.spool import Segment, SegmentSpool, forget
+from frazil.sources.mongodb.stream.stream_reader import (
+    ENDS,
+    Item,
+    Outlived,
+    StreamEnded,
+    Told,
+    Watched,
+    Watching,
+    token_time,
+)
 
 UNREAD_BYTES = 1 << 30
 """So much is read ahead; more while a first load runs, or the stream would fall out of the oplog meanwhile."""
@@ -43,7 +52,7 @@ UNREAD_BYTES_LOADING = 16 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class SegmentLimits:
     max_records: int = 50_000
     max_bytes: int = 128 << 20
     flush_interval: float = 60.0
@@ -58,7 +67,7 @@ class ChangeStream:
         watched: Watched,
         *,
         stops: Sequence[int],
-        limits: Limits,
+        limits: SegmentLimits,
         directory: Path,
         clock: Clock,
         is_sharded: bool,
@@ -70,7 +79,7 @@ class ChangeStream:
         self._clock = clock
         self._is_sharded = is_sharded
         self._stops = sorted(stop for stop in set(stops) if stop > start)
-        self._spool = Spool(directory)
+        self._spool = SegmentSpool(directory)
         self._time = start
         self._counted = (-1, 0)
         self._last: tuple[Events, int] | None = None
@@ -89,7 +98,7 @@ class ChangeStream:
         self._stopped = False
         self._room = UNREAD_BYTES
         self._lookups = Lookups(uri)
-        self._watching = Watching(uri, watched, self._has_room)
+        self._watching = Watching(uri, watched, self._has_room, clock)
         self._thread = Thread(target=self._run, name="frazil-change-spool", daemon=True)
 
     def begin(self) -> None:
@@ -172,7 +181,7 @@ class ChangeStream:
         try:
             while not self._stopped:
                 item = self._watching.take()
-                if isinstance(item, Ended):
+                if isinstance(item, StreamEnded):
                     error = item.error
                     break
                 self._take(item)

@@ -1,6 +1,6 @@
 """A change stream, read ahead by a thread: while the server looks for more, others work on what came.
 
-    aggregate, getMore --> Told(events, token) --> queue --take--> Told, Told, ... Outlived(names) ... Ended
+    aggregate, getMore --> Told(events, token) --> queue --take--> Told, Told, ... Outlived(names) ... StreamEnded
                                                      ^ waits while much is queued, or nobody has room
 
 Watched is a database, or the whole deployment if there are several: a stream on a single collection ends when that is
@@ -19,17 +19,25 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
-from time import sleep
 from typing import Any
 
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 from pymongo.errors import ConnectionFailure, CursorNotFound, OperationFailure, PyMongoError
 
+from frazil.clock import Clock
 from frazil.errors import FrazilError, SourceUnavailable
-from frazil.sources.mongodb.client import HISTORY_LOST, TOO_LARGE, Client, raw_client, said, translated, translation
-from frazil.sources.mongodb.finding import meets_one_server
-from frazil.sources.mongodb.replies import RAW, Batch, read_reply
+from frazil.sources.mongodb.client.connection import (
+    HISTORY_LOST,
+    TOO_LARGE,
+    Client,
+    raw_client,
+    said,
+    translated,
+    translation,
+)
+from frazil.sources.mongodb.load.scan import meets_one_server
+from frazil.sources.mongodb.stream.replies import RAW, ReplyBatch, read_reply
 
 _BATCH = 2_000
 _BATCH_OF_DRIVER = 500
@@ -65,7 +73,7 @@ class Told:
     """Events in their order; all that happened up to the token's time is told with them. None at all if nothing had
     happened for a while."""
 
-    batch: Batch
+    batch: ReplyBatch
     token: str
 
 
@@ -78,22 +86,23 @@ class Outlived:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class StreamEnded:
     """Nothing follows; `error` says why, None if nobody needs more."""
 
     error: FrazilError | None = None
 
 
-Item = Told | Outlived | Ended
+Item = Told | Outlived | StreamEnded
 
 
 class Watching:
     """`has_room` is asked before each batch and may block; False ends the reading."""
 
-    def __init__(self, uri: str, watched: Watched, has_room: Callable[[], bool]) -> None:
+    def __init__(self, uri: str, watched: Watched, has_room: Callable[[], bool], clock: Clock) -> None:
         self._uri = uri
         self._watched = watched
         self._has_room = has_room
+        self._clock = clock
         self._queue: SimpleQueue[Item] = SimpleQueue()
         # Each is written by one thread alone.
         self._put_bytes = self._taken_bytes = 0
@@ -110,7 +119,7 @@ class Watching:
         anything any more."""
         if self._thread.ident is not None:
             self._thread.join(_LEAVE_SECONDS)
-        self._queue.put(Ended(None))
+        self._queue.put(StreamEnded(None))
 
     def take(self) -> Item:
         """What comes next; waits for it."""
@@ -132,7 +141,7 @@ class Watching:
             error = translation(known, self._uri)
         except Exception as unknown:
             error = SourceUnavailable(f"the change stream ended: {type(unknown).__name__}: {unknown}")
-        self._queue.put(Ended(error))
+        self._queue.put(StreamEnded(error))
 
     def _read(self) -> None:
         after = dict(self._watched.after)
@@ -171,7 +180,7 @@ class Watching:
                 losses = 1 if self._told != told else losses + 1
                 if not _can_go_on(error) or losses > _LOSSES_MAX:
                     raise
-                sleep(_PAUSE_AFTER_LOSS)
+                self._clock.wait(_PAUSE_AFTER_LOSS)
 
     def _has_images(self, after: Iterable[str]) -> bool:
         return any(name in self._watched.exact for name in after)
@@ -217,12 +226,12 @@ class Watching:
                 if event is not None:
                     events.append(event.raw)
                 if events and (event is None or self._is_bare or len(events) >= _BATCH_OF_DRIVER):
-                    self._put(Told(Batch.joined(events), _token_text(stream.resume_token)))
+                    self._put(Told(ReplyBatch.joined(events), _token_text(stream.resume_token)))
                     events = []
                     if self._is_bare:
                         return False
                 elif event is None:
-                    self._put(Told(Batch.joined(()), _token_text(stream.resume_token)))
+                    self._put(Told(ReplyBatch.joined(()), _token_text(stream.resume_token)))
                     if not stream.alive:
                         return True
             return True
@@ -233,7 +242,7 @@ class Watching:
         self._token = told.token or self._token
         self._queue.put(told)
         while self._put_bytes - self._taken_bytes > _QUEUED_BYTES and self._has_room():
-            sleep(_PAUSE)
+            self._clock.wait(_PAUSE)
 
     def _pipeline(self, after: Mapping[str, int]) -> list[dict[str, Any]]:
         start = min(after.values())

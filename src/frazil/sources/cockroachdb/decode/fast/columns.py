@@ -24,11 +24,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from frazil.model.columns import Column
-from frazil.sources.cockroachdb.casts import Give, Step, by_value, raw_step, read_step
-from frazil.sources.cockroachdb.casts import TakeExactRoad as TakeExactRoad
-from frazil.sources.cockroachdb.members import Irregular, Members, scan
-from frazil.sources.cockroachdb.regular import Regular, read_regular
+from frazil.model.schema import Column
+from frazil.sources.cockroachdb.decode.fast.casts import Give, Step, by_value, raw_step, read_step
+from frazil.sources.cockroachdb.decode.fast.casts import TakeExactRoad as TakeExactRoad
+from frazil.sources.cockroachdb.decode.fast.members import Members, scan
+from frazil.sources.cockroachdb.decode.fast.uniform_rows import Regular, read_regular
 
 _BYTES_MAX = (1 << 31) - (1 << 16)
 Convert = Callable[[Column], Give]
@@ -94,7 +94,9 @@ def columns_of(payloads: pa.Array, planned: Plan) -> list[pa.Array]:
             return arrays
         odd = _parsed(texts.filter(pa.array(~found.rows)), planned)
         return [_merged(found.rows, *pair) for pair in zip(arrays, odd, strict=True)]
-    except (pa.ArrowException, Irregular) as error:
+    except TakeExactRoad:
+        raise
+    except Exception as error:  # whatever it is, the exact road decides
         raise TakeExactRoad from error
 
 

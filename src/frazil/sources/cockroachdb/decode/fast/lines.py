@@ -18,12 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import BadInput
 from frazil.model.position import LOGICAL_MAX, Hlc
-from frazil.sources.cockroachdb.byte_words import ByteWords
-from frazil.sources.cockroachdb.envelope import NoKey
-from frazil.sources.cockroachdb.exact import NotJson, fields, loads
-from frazil.sources.cockroachdb.keys import KeyChanged, KeyRule
+from frazil.sources.cockroachdb.decode.envelope import NoKey
+from frazil.sources.cockroachdb.decode.exact_json import NotJson, fields, loads
+from frazil.sources.cockroachdb.decode.fast.byte_words import ByteWords
+from frazil.sources.cockroachdb.decode.keys import KeyRule
 
 _PREFIX = b'{"after": '
 _KEY = b', "key": '
@@ -56,7 +55,7 @@ class Template:
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Lines that took the fast road. A null payload is a delete. `befores` is None if they were not wanted, or if the
-    lines do not tell. `rest` holds (line, start, end) of the others."""
+    lines do not tell. `rest` holds (line, start, end) of the others, `places` the lines of the block that these are."""
 
     keys: pa.StringArray
     majors: np.ndarray
@@ -65,6 +64,7 @@ class Columns:
     befores: pa.BinaryArray | None
     rest: tuple[tuple[int, int, int], ...]
     lines: int
+    places: np.ndarray
 
 
 def template_of(line: bytes, position: Hlc | None) -> Template | None:
@@ -114,7 +114,7 @@ def split(block: bytes, template: Template | None, rule: KeyRule | NoKey, wants_
         return _none(starts, ends)
     canonical, understood = canonical_keys(keys, rule)
     if len(cuts.lines) == len(ends) and understood.all():
-        return Columns(canonical, cuts.majors, cuts.minors, payloads, befores, (), len(ends))
+        return Columns(canonical, cuts.majors, cuts.minors, payloads, befores, (), len(ends), cuts.lines)
     keep = pa.array(understood)
     missing = np.setdiff1d(np.arange(len(ends)), cuts.lines[understood], assume_unique=True)
     return Columns(
@@ -125,6 +125,7 @@ def split(block: bytes, template: Template | None, rule: KeyRule | NoKey, wants_
         befores=None if befores is None else befores.filter(keep),
         rest=tuple((int(i), int(starts[i]), int(ends[i])) for i in missing),
         lines=len(ends),
+        places=cuts.lines[understood],
     )
 
 
@@ -149,7 +150,7 @@ def canonical_keys(keys: pa.StringArray, rule: KeyRule | NoKey) -> tuple[pa.Stri
     for i in odd:
         try:
             texts[i] = rule.spell(rule.trailing(loads(texts[i])))
-        except (BadInput, KeyChanged, NotJson):
+        except Exception:  # whatever it is, the exact road names the line
             understood[i] = False
     return pa.array(texts, type=pa.string()), understood
 
@@ -172,7 +173,8 @@ class _Cuts:
 def _none(starts: np.ndarray, ends: np.ndarray) -> Columns:
     nothing = np.zeros(0, dtype=np.int64)
     rest = tuple((i, int(s), int(e)) for i, (s, e) in enumerate(zip(starts, ends, strict=True)))
-    return Columns(pa.array([], pa.string()), nothing, nothing, pa.array([], pa.binary()), None, rest, len(ends))
+    keys, payloads = pa.array([], pa.string()), pa.array([], pa.binary())
+    return Columns(keys, nothing, nothing, payloads, None, rest, len(ends), nothing)
 
 
 def _cut(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, template: Template) -> _Cuts:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.sources.cockroachdb.exact import quote
+from frazil.sources.cockroachdb.decode.exact_json import quote
 
 DEPTH_MAX = 64  # deeper values are left to the exact road, which knows its own bound
 _QUOTE, _OPEN, _CLOSE, _COMMA, _COLON = 1, 2, 3, 4, 5

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.sources.cockroachdb.byte_words import BEHIND, ByteWords, Mask, Places
-from frazil.sources.cockroachdb.exact import NotJson, fields
+from frazil.sources.cockroachdb.decode.exact_json import NotJson, fields
+from frazil.sources.cockroachdb.decode.fast.byte_words import BEHIND, ByteWords, Mask, Places
 
 _QUOTE, _BACKSLASH, _SPACE = ord('"'), ord("\\"), ord(" ")
 _MINUS, _DOT, _ZERO = ord("-"), ord("."), ord("0")

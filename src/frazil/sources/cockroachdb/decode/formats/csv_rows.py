@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from frazil.errors import BadInput, ConfigError, DoesNotFit
-from frazil.model.columns import Column, TableShape
-from frazil.sources.cockroachdb.exact import Json, quote
-from frazil.sources.cockroachdb.sqltext import json_of
-from frazil.sources.cockroachdb.types import SourceType, carrier, parse_source_type
-from frazil.sources.cockroachdb.values import Misfit, not_null
+from frazil.model.schema import Column, SourceSchema
+from frazil.sources.cockroachdb.decode.exact_json import Json, quote
+from frazil.sources.cockroachdb.decode.formats.sqltext import json_of
+from frazil.sources.cockroachdb.decode.types import SourceType, carrier, parse_source_type
+from frazil.sources.cockroachdb.decode.values import Misfit, not_null
 
 FIELD_MAX = 1 << 30
 _NULL = "NULL"
@@ -29,7 +29,7 @@ OnBad = Callable[[int, str, BadInput], None]
 
 
 def csv_rows(
-    stream: Any, path: str, table: str, shape: TableShape, *, header: bool, on_bad: OnBad | None = None
+    stream: Any, path: str, table: str, shape: SourceSchema, *, header: bool, on_bad: OnBad | None = None
 ) -> Iterator[tuple[int, dict[str, Json]]]:
     """Line numbers and rows. Raises BadInput naming file and line; `on_bad` takes the error of a single row instead,
     with the row's line and text."""
@@ -59,7 +59,7 @@ def _typed(columns: Sequence[Column]) -> list[tuple[Column, SourceType]]:
     return [(column, parse_source_type(column.source_type)) for column in columns]
 
 
-def _named(names: list[str], shape: TableShape, table: str, path: str) -> list[Column]:
+def _named(names: list[str], shape: SourceSchema, table: str, path: str) -> list[Column]:
     found = []
     for name in names:
         column = carrier(shape, name)
@@ -75,7 +75,7 @@ def _named(names: list[str], shape: TableShape, table: str, path: str) -> list[C
 
 
 def _row(
-    record: list[str], columns: Sequence[tuple[Column, SourceType]], shape: TableShape, place: str, table: str
+    record: list[str], columns: Sequence[tuple[Column, SourceType]], shape: SourceSchema, place: str, table: str
 ) -> dict[str, Json]:
     if len(record) != len(columns):
         raise BadInput(

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from frazil.errors import BadInput, DoesNotFit
-from frazil.model.columns import TableShape
-from frazil.sources.cockroachdb.exact import Json, Number, quote
-from frazil.sources.cockroachdb.footer import NotParquet, physical
-from frazil.sources.cockroachdb.sqltext import json_of
-from frazil.sources.cockroachdb.types import Family, SourceType, carrier, parse_source_type
-from frazil.sources.cockroachdb.values import Misfit, not_null, time_text
+from frazil.model.schema import SourceSchema
+from frazil.sources.cockroachdb.decode.exact_json import Json, Number, quote
+from frazil.sources.cockroachdb.decode.formats.footer import NotParquet, physical
+from frazil.sources.cockroachdb.decode.formats.sqltext import json_of
+from frazil.sources.cockroachdb.decode.types import Family, SourceType, carrier, parse_source_type
+from frazil.sources.cockroachdb.decode.values import Misfit, not_null, time_text
 
 _EVENT, _UPDATED = "__crdb__event_type", "__crdb__updated"
 _METADATA_PREFIX = "__crdb__"
@@ -42,7 +42,7 @@ class ParquetRow:
 
 
 def parquet_rows(
-    data: bytes, path: str, table: str, shape: TableShape | None, *, on_bad: OnBad | None = None
+    data: bytes, path: str, table: str, shape: SourceSchema | None, *, on_bad: OnBad | None = None
 ) -> Iterator[ParquetRow]:
     """Raises BadInput naming the file; `on_bad` takes the error of a single row instead, with its number and text."""
     number = 0
@@ -72,7 +72,7 @@ def parquet_rows(
     except (NotParquet, pa.ArrowInvalid, OSError) as error:
         raise BadInput(
             f"{path}: not a Parquet file of a changefeed: {error}",
-            hint="The file is torn. Compare its size with the object in the store.",
+            hint="The file is torn: put the whole file in its place, then: frazil reload CONFIG.",
             file=path,
             table=table,
         ) from error
@@ -81,7 +81,7 @@ def parquet_rows(
 Renderer = Callable[[Any], Json]
 
 
-def _pinned(name: str, shape: TableShape | None) -> SourceType | None:
+def _pinned(name: str, shape: SourceSchema | None) -> SourceType | None:
     column = carrier(shape, name) if shape else None
     return parse_source_type(column.source_type) if column else None
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 
-from frazil.sources.cockroachdb.exact import Json, NotJson, Number, is_number, loads
-from frazil.sources.cockroachdb.types import Family, SourceType
-from frazil.sources.cockroachdb.values import Misfit
+from frazil.sources.cockroachdb.decode.exact_json import Json, NotJson, Number, is_number, loads
+from frazil.sources.cockroachdb.decode.types import Family, SourceType
+from frazil.sources.cockroachdb.decode.values import Misfit
 
 _NON_FINITE = {
     "NaN": "NaN",

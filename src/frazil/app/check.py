@@ -1,0 +1,246 @@
+"""What `frazil check` tells: what a run would make or change, and where each type comes from. Changes nothing.
+
+configuration --claims--> source tables it takes --preview--> columns and key --> made, evolved, or a problem
+                                             |                     |
+                  refused, not shown by the source          some rows, tried on it
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from frazil import errors
+from frazil.app.inspect import claims_of, exact_entries, target_named
+from frazil.app.pin_block import pin_block
+from frazil.config.routing import Route, is_pattern
+from frazil.iceberg.tables.column_match import named, settle
+from frazil.iceberg.tables.layout import partition_texts
+from frazil.iceberg.tables.new_schema import target_columns
+from frazil.iceberg.tables.tables import LoadedTable
+from frazil.ingest.loop.claims import Claims
+from frazil.ingest.loop.components import Components
+from frazil.ingest.loop.mode_checks import check_parts
+from frazil.ingest.loop.target_tables import companion, roles_of
+from frazil.ingest.write.schema_tracker import SchemaTracker, known_by
+from frazil.model.ports import Remarks, TriesRows
+from frazil.model.results import CheckedCatalog, CheckedColumn, CheckedTable, CheckReport, MadeAs, TableAction
+from frazil.model.schema import UNNAMED, SourceSchema, families
+from frazil.model.write import Role
+
+
+def check(parts: Components, catalogs: Sequence[CheckedCatalog], feed: str) -> CheckReport:
+    claims = claims_of(parts)
+    routes = claims.routes
+    checked = [_checked(parts, taken) for taken in routes]
+    known = [(taken, shape) for taken, (_, shape) in zip(routes, checked, strict=True) if shape is not None]
+    return CheckReport(
+        tables=(*(table for table, _ in checked), *_missing(parts, routes), *_refused(claims), *_unmet(parts, claims)),
+        catalogs=tuple(catalogs),
+        feed=feed,
+        pin_yaml=pin_block(parts.config, known),
+    )
+
+
+def _checked(parts: Components, taken: Route) -> tuple[CheckedTable, SourceSchema | None]:
+    target = taken.target
+    exists = parts.tables.exists(target)
+    try:
+        loaded = parts.tables.load(target) if exists else None
+        shape = SchemaTracker(parts.source).preview(taken, loaded)
+    except errors.Terminal as error:  # the trouble of one table is its own here, too
+        return _untold(parts, taken, *_problem(error)), None
+    notes: list[str] = []
+    if shape is None:
+        told = "nothing tells its columns and key yet: pin them with `columns:` and `key:`, or wait for its first rows"
+        return _untold(parts, taken, *(_remarks(parts, taken) or [told])), None
+    action = TableAction.EXISTS if exists else TableAction.CREATE
+    if loaded is not None and not loaded.is_unused:
+        action, notes = _evolution(parts, taken, shape, loaded)
+    else:
+        notes = _renamed(named(target, shape, taken.entry.options))
+    notes += _rows_that_do_not_fit(parts, taken.source, shape)
+    notes += _parts(taken, shape)
+    notes += _remarks(parts, taken)
+    notes += _companions(parts, taken)
+    columns = tuple(CheckedColumn(c.name, str(c.type), c.source_type, c.origin) for c in shape.columns)
+    checked = CheckedTable(
+        source=taken.source,
+        target=target.text,
+        action=action,
+        columns=columns,
+        key=shape.key,
+        key_origin=shape.key_origin,
+        notes=tuple(notes),
+        made=_made(parts, taken, loaded),
+    )
+    return checked, shape
+
+
+def _made(parts: Components, taken: Route, loaded: LoadedTable | None) -> MadeAs:
+    """How the table is made, or is there already. What the configuration says of its layout comes about either way."""
+    entry, options = taken.entry, taken.entry.options
+    partition, sort = tuple(entry.partition), tuple(entry.sort)
+    if loaded is not None:
+        partition = partition or partition_texts(loaded.spec, loaded.schema)
+        sort = sort or tuple(order.text for order in loaded.sort)
+    beside = [companion(taken.target, role) for role in Role if role is not Role.MIRROR]
+    wanted = [companion(taken.target, role) for role in roles_of(taken, parts.config)]
+    return MadeAs(
+        deletes=options.mode.value,
+        format_version=options.format_version if loaded is None else loaded.format_version,
+        partition=partition,
+        sort=sort,
+        companions=tuple(name.text for name in beside if name in wanted or parts.tables.exists(name)),
+    )
+
+
+def _companions(parts: Components, taken: Route) -> list[str]:
+    """What would stop tables beside this one, which are written with it."""
+    notes = []
+    for name in (companion(taken.target, role) for role in Role if role is not Role.MIRROR):
+        try:
+            if parts.tables.exists(name):
+                parts.tables.load(name)
+        except errors.Terminal as error:
+            notes += _problem(error)
+    return notes
+
+
+def _remarks(parts: Components, taken: Route) -> list[str]:
+    return list(parts.source.remarks(taken.source)) if isinstance(parts.source, Remarks) else []
+
+
+def _parts(taken: Route, shape: SourceSchema) -> list[str]:
+    """What there is to say of a table whose rows come in parts."""
+    known = [family for family in families(shape) if family != UNNAMED]
+    if not known:
+        return []
+    try:
+        check_parts(taken.source, taken.entry, shape)
+    except errors.ConfigError as error:
+        return _problem(error)
+    return [f"put together of the column families {', '.join(known)}"]
+
+
+def _evolution(
+    parts: Components, taken: Route, shape: SourceSchema, loaded: LoadedTable
+) -> tuple[TableAction, list[str]]:
+    """What a run would change in the table before it writes to it, or what would stop it."""
+    target, options = taken.target, taken.entry.options
+    known = known_by(loaded, options.mode)
+    assert known is not None
+    try:
+        settled = settle(target, shape, known, options)
+        change = parts.tables.plan(target, target_columns(target, settled, options.mode), options)
+        # A column that is yet to be added or renamed may be what the table is to be partitioned by.
+        layout = () if change.steps else parts.tables.plan_layout(target, options).texts
+    except (errors.BadInput, errors.ConfigError, errors.TableChanged) as error:
+        return TableAction.EXISTS, _problem(error)
+    notes = [*change.texts, *change.notes, *layout, *_renamed(settled)]
+    if not change.steps:
+        return TableAction.EXISTS, notes
+    return (TableAction.ADD_COLUMNS if change.added else TableAction.CHANGE_COLUMNS), notes
+
+
+def _rows_that_do_not_fit(parts: Components, source: str, shape: SourceSchema) -> list[str]:
+    """What the first of the sampled rows that could not be taken says."""
+    if not isinstance(parts.source, TriesRows):
+        return []
+    try:
+        parts.source.try_rows(source, shape)
+    except errors.BadInput as error:
+        return _problem(error)
+    return []
+
+
+def _renamed(settled: SourceSchema) -> list[str]:
+    """Columns that readers could not tell by the name that they have at the source."""
+    pairs = [(column.carried_as[0], column.name) for column in settled.columns]
+    return [
+        f"column {source} is called {name} in the table: readers keep {source} to themselves, or take it for a column "
+        "whose name differs in case only"
+        for source, name in pairs
+        if re.fullmatch(re.escape(source) + r"_\d+", name)
+    ]
+
+
+def _problem(error: errors.FrazilError) -> list[str]:
+    return [f"problem: {error}", *([f"to solve it: {error.hint}"] if error.hint else [])]
+
+
+def _untold(parts: Components, taken: Route, *notes: str) -> CheckedTable:
+    exists, loaded = parts.tables.exists(taken.target), None
+    with suppress(errors.Terminal):  # a table that cannot be written to says so in `notes`
+        loaded = parts.tables.load(taken.target) if exists else None
+    return CheckedTable(
+        source=taken.source,
+        target=taken.target.text,
+        action=TableAction.EXISTS if exists else TableAction.CREATE,
+        made=_made(parts, taken, loaded),
+        columns=(),
+        key=taken.entry.key,
+        key_origin="configuration" if taken.entry.key else "",
+        notes=notes,
+    )
+
+
+def _refused(claims: Claims) -> list[CheckedTable]:
+    return [
+        CheckedTable(
+            source=name,
+            target="",
+            action=TableAction.REFUSED,
+            columns=(),
+            key=(),
+            key_origin="",
+            notes=(f"problem: {error}", f"to solve it: {error.hint}"),
+        )
+        for name, error in claims.refused.items()
+    ]
+
+
+def _unmet(parts: Components, claims: Claims) -> list[CheckedTable]:
+    """Patterns that fit no table which the source shows."""
+    shown = [*(taken.source for taken in claims.routes), *claims.refused]
+    return [
+        CheckedTable(
+            source=entry.source,
+            target="",
+            action=TableAction.NO_TABLE,
+            columns=(),
+            key=(),
+            key_origin="",
+            notes=("the source shows no table that fits this pattern: check it, or wait for the first change",),
+        )
+        for entry in parts.config.entries.unmet(shown)
+        if is_pattern(entry.source)
+    ]
+
+
+def _missing(parts: Components, routes: Sequence[Route]) -> list[CheckedTable]:
+    """Entries that name a table which the source does not show: a typo, a table without changes yet, or one whose files
+    are gone."""
+    taken = {id(found.entry) for found in routes}
+    entries = [entry for entry in exact_entries(parts) if id(entry) not in taken]
+    return [_not_shown(parts, Route(entry.source, entry, target_named(parts, entry))) for entry in entries]
+
+
+def _not_shown(parts: Components, taken: Route) -> CheckedTable:
+    try:
+        exists = parts.tables.exists(taken.target)
+        last = parts.committer.head(taken.target).newest(parts.config.job) if exists else None
+    except errors.LedgerTooNew as error:
+        return _untold(parts, taken, *_problem(error))
+    if last is None:
+        note = "the source shows nothing of this table yet: check the name, or wait for its first change"
+        return _untold(parts, taken, note)
+    checked, _ = _checked(parts, taken)
+    note = (
+        f"the source shows nothing of this table, which is published up to {last.resolved}: it may have been "
+        "renamed, dropped or taken out of the changefeed; or only files behind that are gone, and it goes on with its "
+        "next change"
+    )
+    return replace(checked, notes=(*checked.notes, note))

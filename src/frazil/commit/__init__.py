@@ -1,0 +1,1 @@
+"""Publishes epochs exactly once: the machine decides (pure), the runner performs."""

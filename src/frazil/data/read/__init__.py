@@ -1,0 +1,1 @@
+"""Reads data files as a table's schema sees them, deleted rows left out."""

@@ -1,0 +1,1 @@
+"""Tables as metadata: made, read, evolved; their heads, files and manifests."""

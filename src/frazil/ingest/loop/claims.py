@@ -1,0 +1,78 @@
+"""Which of a source's tables a pipeline takes, and which it refuses. A target belongs to one source table. Pure.
+
+    names that the source offers --route_of--> claims: a mirror's target, and those of its companions
+                                     |             |
+             no target can be called |             | two claims on one target
+             so, or two entries fit  v             v
+                                  refused <-- all but the one whose rows the target holds
+
+If the target holds nobody's rows yet, a companion's claim goes first, since somebody asked for it; of two mirrors
+neither is taken: which of them came first is not known at the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.config.routing import Route, route_of
+from frazil.errors import ConfigError
+from frazil.ingest.loop.target_tables import companion, roles_of
+from frazil.model.ids import TableName
+from frazil.model.write import Role
+
+Keeper = Callable[[TableName], str]
+"""The source table whose rows a target holds; empty if it holds none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """`refused` are source tables, each with why."""
+
+    routes: tuple[Route, ...]
+    refused: Mapping[str, ConfigError]
+
+
+def claimed(config: PipelineConfig, names: Iterable[str], keeper: Keeper) -> Claims:
+    """The tables this pipeline takes, in the order given; those that no entry names are left out."""
+    routes: list[Route] = []
+    refused: dict[str, ConfigError] = {}
+    for name in names:
+        try:
+            taken = route_of(config, name)
+        except ConfigError as error:
+            refused[name] = error
+            continue
+        routes += [] if taken is None else [taken]
+    claims: dict[TableName, list[tuple[Route, Role]]] = {}
+    for taken in routes:
+        for role in roles_of(taken, config):
+            claims.setdefault(companion(taken.target, role), []).append((taken, role))
+    for target, several in claims.items():
+        if len(several) > 1:
+            winner = _winner(several, keeper(target))
+            for taken, _ in several:
+                if taken.source != winner:
+                    others = [other.source for other, _ in several if other is not taken]
+                    refused.setdefault(taken.source, _conflict(taken, target, others, winner))
+    return Claims(tuple(taken for taken in routes if taken.source not in refused), refused)
+
+
+def _winner(several: Sequence[tuple[Route, Role]], keeper: str) -> str:
+    if keeper:
+        return keeper
+    beside = [taken.source for taken, role in several if role is not Role.MIRROR]
+    return beside[0] if len(beside) == 1 else ""
+
+
+def _conflict(taken: Route, target: TableName, others: Sequence[str], winner: str) -> ConfigError:
+    kept = f", which is {winner}'s" if winner else ""
+    return ConfigError(
+        f"two source tables claim one target: {taken.source} and {', '.join(others)} would both fill {target}{kept}",
+        hint=f"Under `tables:`, add an entry with source: {taken.source} and a target of its own, or use {{schema}} or "
+        "{database} in the pattern's target; then: frazil reload CONFIG.",
+        table=taken.source,
+        target=target.text,
+        sources=(taken.source, *others),
+    )

@@ -1,0 +1,1 @@
+"""How changes get from the tasks that read them to those that write them."""

@@ -1,0 +1,1 @@
+"""A DataFrame of changes, published from foreachBatch with the same guarantees."""

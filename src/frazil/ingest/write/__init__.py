@@ -1,0 +1,1 @@
+"""Writes one window: schemas first, then one Spark job for all tables."""

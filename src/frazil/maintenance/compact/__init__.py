@@ -1,0 +1,1 @@
+"""Rewrites small files, and files whose rows are out of order, into few good ones."""

@@ -1,0 +1,1 @@
+"""Compaction in an order: by columns, or along a z-order curve."""

@@ -1,0 +1,1 @@
+"""Turns equality deletes into deletion vectors."""

@@ -1,0 +1,1 @@
+"""Which snapshots stay, and how the others go."""

@@ -1,0 +1,1 @@
+"""What a running pipeline offers over the network."""

@@ -1,0 +1,1 @@
+"""The daemon's page, its metrics and its endpoints."""

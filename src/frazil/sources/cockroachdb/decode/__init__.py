@@ -1,0 +1,1 @@
+"""Lines, keys and values of a changefeed, to Arrow columns."""

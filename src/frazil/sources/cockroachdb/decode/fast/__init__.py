@@ -1,0 +1,1 @@
+"""Shortcuts for lines that look alike: whole columns at once."""

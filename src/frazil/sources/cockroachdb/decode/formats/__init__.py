@@ -1,0 +1,1 @@
+"""Changefeed files that are no JSON lines: CSV and Parquet."""

@@ -1,0 +1,1 @@
+"""The files of a changefeed: where they lie, how they are named, which come next."""

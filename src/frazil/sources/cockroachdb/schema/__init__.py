@@ -1,0 +1,1 @@
+"""What a changefeed's tables look like, and who told it."""

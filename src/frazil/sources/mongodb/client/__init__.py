@@ -1,0 +1,1 @@
+"""Connections to a deployment, and what it says of itself."""

@@ -1,0 +1,1 @@
+"""Documents and ids, to Arrow columns."""

@@ -1,0 +1,1 @@
+"""The first load: ranges of `_id`, resumable."""

@@ -1,0 +1,1 @@
+"""What collections look like: from a mapping, from documents, from the table."""

@@ -1,0 +1,1 @@
+"""The change stream, read into segments on disk."""

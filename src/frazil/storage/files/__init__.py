@@ -1,0 +1,1 @@
+"""Files on every storage, opened for reading and writing."""

@@ -1,0 +1,64 @@
+"""Which of a source's tables are taken, and which are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.ingest.loop.claims import Claims, claimed
+
+
+def a_config(**more: Any) -> PipelineConfig:
+    table = {"source": "*", "target": "lake.{table}", **more.pop("table", {})}
+    return PipelineConfig.model_validate(
+        {
+            "pipeline": "shop",
+            "source": {"type": "cockroachdb", "feed": "/nowhere"},
+            "catalog": {"type": "builtin", "warehouse": "/nowhere"},
+            "tables": [table],
+            **more,
+        }
+    )
+
+
+def claims(*names: str, kept: dict[str, str] | None = None, **settings: Any) -> Claims:
+    return claimed(a_config(**settings), names, lambda target: (kept or {}).get(target.text, ""))
+
+
+def taken(found: Claims) -> list[str]:
+    return [route.source for route in found.routes]
+
+
+def test_of_two_tables_that_claim_an_empty_target_neither_is_taken() -> None:
+    """Which of them was met first is not known at the next start."""
+    found = claims("a.t", "b.t", "a.u")
+    assert taken(found) == ["a.u"]
+    assert set(found.refused) == {"a.t", "b.t"}
+    assert "a.t and b.t would both fill lake.t" in str(found.refused["a.t"])
+    assert "{schema}" in found.refused["a.t"].hint
+
+
+def test_the_table_whose_rows_the_target_holds_is_taken() -> None:
+    found = claims("a.t", "b.t", kept={"lake.t": "b.t"})
+    assert taken(found) == ["b.t"]
+    assert set(found.refused) == {"a.t"}
+
+
+def test_if_the_target_holds_the_rows_of_a_third_one_neither_is_taken() -> None:
+    assert taken(claims("a.t", "b.t", kept={"lake.t": "t"})) == []
+
+
+def test_a_companion_goes_before_a_table_that_is_called_so() -> None:
+    found = claims("t", "t__changelog", table={"changelog": True})
+    assert taken(found) == ["t"]
+    assert set(claims("t", "t__quarantine", on_error="quarantine").refused) == {"t__quarantine"}
+
+
+def test_a_table_that_was_there_first_keeps_its_target_from_a_companion() -> None:
+    found = claims("t", "t__changelog", table={"changelog": True}, kept={"lake.t__changelog": "t__changelog"})
+    assert taken(found) == ["t__changelog"]
+    assert set(found.refused) == {"t"}
+
+
+def test_without_a_companion_such_a_name_is_like_any_other() -> None:
+    assert taken(claims("t", "t__changelog", "t__quarantine")) == ["t", "t__changelog", "t__quarantine"]
