@@ -12,6 +12,7 @@ import itertools
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -161,6 +162,7 @@ class Stage:
             start_new_session=True,
             env={
                 **os.environ,
+                "PYTHONFAULTHANDLER": "1",
                 "FRAZIL_HOME": str(home),
                 "HOME": str(self.state),
                 "TMPDIR": str(temporary),
@@ -178,7 +180,12 @@ class Stage:
 
     def finished(self, process: subprocess.Popen[str]) -> int:
         """Waits for the process and for everything it started to be gone; then its local state is deleted."""
-        code = process.wait(PATIENCE_SECONDS)
+        try:
+            code = process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)
+            process.wait(PATIENCE_SECONDS)
+            raise AssertionError(f"it did not end; what its threads did:\n{self.said(process)}") from None
         clock = SystemClock()
         for _ in range(600):
             if not alive_in_session(process.pid):

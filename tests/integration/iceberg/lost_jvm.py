@@ -69,8 +69,10 @@ def main(warehouse: str) -> None:
     found["checkpoints"] = Checkpoints(catalog, SystemClock()).record(SHOP, [ROW])
 
     not_ours(spark)
-    stop_session(spark)
-    found["stopped"] = SparkSession.getActiveSession() is None
+    pid = jvm_process(spark)
+    os.kill(pid, signal.SIGSTOP)
+    stop_session(spark, patience=1.0)
+    found["stopped"] = [SparkSession.getActiveSession() is None, not Path(f"/proc/{pid}").exists()]
     print(json.dumps(found))
 
 

@@ -71,7 +71,10 @@ def test_a_jvm_that_somebody_else_started_is_told_of_and_never_killed(lived: dic
     assert "did not answer" in lived["told of somebody's hang"]
     assert "killed" not in lived["told of somebody's hang"]
     assert lived["somebody's process"] is None, "it runs"
-    assert lived["stopped"]
+
+
+def test_a_jvm_that_hangs_while_it_is_stopped_is_killed(lived: dict[str, Any]) -> None:
+    assert lived["stopped"] == [True, True]
 
 
 def test_a_lost_jvm_leaves_neither_files_nor_tracebacks(lived: dict[str, Any]) -> None:

@@ -162,11 +162,19 @@ def abandon(session: SparkSession) -> None:
     forget_namespaces()
 
 
-def stop_session(session: SparkSession) -> None:
-    """Stops it, or abandons it if its JVM does not take part any more."""
-    try:
-        session.stop()
-    except JAVA_ERRORS:
+def stop_session(session: SparkSession, patience: float = PATIENCE) -> None:
+    """Stops it, or abandons it if its JVM does not take part any more, or not for so many seconds."""
+    stopped = Event()
+
+    def stop() -> None:
+        with contextlib.suppress(*JAVA_ERRORS):
+            session.stop()
+            stopped.set()
+
+    stopping = Thread(target=stop, name="jvm-stop", daemon=True)
+    stopping.start()
+    stopping.join(patience)
+    if not stopped.is_set():
         abandon(session)
 
 

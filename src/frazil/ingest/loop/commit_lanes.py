@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from threading import Condition
+from queue import SimpleQueue
+from threading import Condition, Thread
 
 from frazil.commit.machine import EpochCommit
 
@@ -44,7 +44,9 @@ class CommitLanes:
         """`publish` raises if the group is not published; then the rest of its lane is dropped."""
         self._publish = publish
         self._windows_in_flight = windows_in_flight
-        self._pool = ThreadPoolExecutor(TABLES_AT_ONCE, thread_name_prefix="commit")
+        # Threads that do not keep a process alive: what is left under way is left as by a kill, which loses nothing.
+        self._threads: list[Thread] = []
+        self._waiting: SimpleQueue[_Lane | None] = SimpleQueue()
         self._changed = Condition()
         self._lanes: dict[str, _Lane] = {}
         # By name, so that a commit that ends costs those who wait nothing for all the other lanes.
@@ -69,7 +71,8 @@ class CommitLanes:
                 self._count(lane)
                 if name not in self._at_work:
                     self._at_work.add(name)
-                    self._pool.submit(self._work_off, lane)
+                    self._waiting.put(lane)
+                    self._have_workers()
 
     @property
     def failures(self) -> dict[str, BaseException]:
@@ -85,7 +88,18 @@ class CommitLanes:
 
     def close(self) -> None:
         """Finishes what was submitted; never raises."""
-        self._pool.shutdown(wait=True)
+        self.drain()
+        for _ in self._threads:
+            self._waiting.put(None)
+
+    def _have_workers(self) -> None:
+        if len(self._threads) < min(TABLES_AT_ONCE, len(self._lanes)):
+            self._threads.append(Thread(target=self._work, name=f"commit-{len(self._threads)}", daemon=True))
+            self._threads[-1].start()
+
+    def _work(self) -> None:
+        while (lane := self._waiting.get()) is not None:
+            self._work_off(lane)
 
     def _count(self, lane: _Lane) -> None:
         (self._full.add if len(lane.windows) >= self._windows_in_flight else self._full.discard)(lane.name)

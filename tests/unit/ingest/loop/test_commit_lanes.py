@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -120,3 +122,14 @@ def test_a_mirror_is_not_committed_if_a_companion_failed() -> None:
     commits.submit(window(a=["quarantine1", "log1", "mirror1"]))
     commits.close()
     assert recorder.published == ["quarantine1"]
+
+
+def test_a_commit_that_never_ends_does_not_keep_the_process_from_ending() -> None:
+    script = (
+        "import sys, threading\n"
+        "from frazil.ingest.loop.commit_lanes import CommitLanes\n"
+        "began = threading.Event()\n"
+        "CommitLanes(lambda group: (began.set(), threading.Event().wait()), 2).submit({'a': ['a1']})\n"
+        "began.wait()\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
