@@ -1,6 +1,6 @@
 # `make help` explains every target.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-servers bench soak lint format docs proto lock wheel image clean
+.PHONY: help setup demo test test-fast test-long test-servers bench soak lint format docs proto lock wheel image clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -33,7 +33,10 @@ test: $(STAMP) lint ## every test, with real Spark and real servers, in two proc
 	$(BIN)/pytest $(SHARED)
 
 test-fast: $(STAMP) ## the inner loop: no Spark, no servers, under a minute
-	$(BIN)/pytest $(SHARED) -m "not spark and not servers and not more_servers and not slow"
+	$(BIN)/pytest $(SHARED) -m "not spark and not servers and not more_servers and not slow and not long"
+
+test-long: $(STAMP) ## campaigns of which `make test` runs a short form: kills at every moment, many seeds, long soaks
+	$(BIN)/pytest $(SHARED) -m long
 
 test-servers: $(STAMP) ## what is large or slow to start: HDFS, Hive, Nessie, ...; older PySpark and Iceberg; the demo from the wheel
 	$(BIN)/pytest -m more_servers

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import campaigns
 import pytest
 import quick_java
 from hypothesis import settings
@@ -47,10 +48,12 @@ QUICK_QUERIES = {
 """To compile a query for some rows takes longer than to run it as it is."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slow ones first: where several processes share the files among them (`make test`), small files fill what is
     left at the end."""
-    items.sort(key=lambda item: not {"spark", "servers"} & {marker.name for marker in item.iter_markers()})
+    campaigns.thin(items)
+    items.sort(key=lambda item: not campaigns.SLOW & {marker.name for marker in item.iter_markers()})
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

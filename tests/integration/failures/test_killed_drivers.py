@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from campaigns import campaign
 from failure_stage import Stage, assert_changelogs_whole, assert_one_chain, assert_whole, expected_epochs
 from pyspark.sql import SparkSession
 
@@ -15,7 +17,6 @@ from frazil.clock import SystemClock
 pytestmark = pytest.mark.spark
 
 SCRIPT = str(Path(__file__).with_name("deadly_driver.py"))
-KILLS = 4
 SEED = 11
 
 
@@ -44,13 +45,14 @@ def test_a_driver_killed_around_its_commits_leaves_every_epoch_published_once(
     assert leftovers, "the first driver had written files and died before their commit"
 
 
+@campaign("points", short=("after-commit",), long=("after-commit", "before-commit", "after-commit"))
 def test_a_driver_killed_between_a_table_and_its_companions_leaves_all_of_them_in_step(
-    stage: Stage, spark: SparkSession
+    stage: Stage, spark: SparkSession, points: Sequence[str]
 ) -> None:
     """A changelog and a quarantine are committed before their mirror: each of these commits is a place to die."""
     stage.changelogs = ("orders", "products")
     stage.write_config(limits={"epochs_per_job": 2}, on_error="quarantine")
-    for number, point in enumerate(("after-commit", "before-commit", "after-commit"), start=1):
+    for number, point in enumerate(points, start=1):
         stage.trade(2)
         killed(stage, point, number)
     stage.drain(spark)
@@ -58,12 +60,13 @@ def test_a_driver_killed_between_a_table_and_its_companions_leaves_all_of_them_i
     assert_changelogs_whole(stage, spark)
 
 
+@campaign("kills", short=1, long=8)
 def test_a_driver_killed_at_any_moment_while_the_feed_goes_on_loses_and_doubles_nothing(
-    stage: Stage, spark: SparkSession
+    stage: Stage, spark: SparkSession, kills: int
 ) -> None:
     chance, clock = random.Random(SEED), SystemClock()
     stage.write_config(limits={"epochs_per_job": 1})
-    for _ in range(KILLS):
+    for _ in range(kills):
         process = stage.start(SCRIPT, str(stage.config), "after-seconds", f"{chance.uniform(0.5, 6):.2f}")
         while process.poll() is None:
             stage.trade(1, transactions=8)

@@ -9,10 +9,12 @@ Each of these processes has a Spark of its own, and takes some seconds.
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from campaigns import campaign
 from failure_stage import Stage, a_stage
 from feed_builders import make_old
 from pyspark.sql import SparkSession
@@ -37,6 +39,12 @@ MAINTENANCE = {
     "queue": {"grace": "0s", "batch_files": 4},
 }
 GRACE = timedelta(hours=1)
+EVERY_MOMENT = (
+    ("convert-staged", "convert-sent", "compact-staged", "compact-sent"),
+    ("manifests-staged", "manifests-sent", "expire-queued", "expire-sent"),
+    ("sweep-found", "sweep-queued", "delete-asked", "delete-half", "delete-done"),
+)
+SOME_MOMENTS = (("convert-sent", "compact-staged"), ("expire-sent",), ("delete-half",))
 
 
 class Diary:
@@ -68,23 +76,25 @@ def stage(tmp_path: Path) -> Stage:
     return stage
 
 
+@campaign("moments", short=SOME_MOMENTS, long=EVERY_MOMENT)
 def test_maintenance_killed_in_every_action_loses_nothing_and_leaves_nothing_behind(
-    stage: Stage, spark: SparkSession
+    stage: Stage, spark: SparkSession, moments: tuple[Sequence[str], Sequence[str], Sequence[str]]
 ) -> None:
     """H15, H18, H19, H46: killed with all local state gone; again at another moment; then clean."""
+    rewriting, expiring, deleting = moments
     diary = Diary(stage, spark)
     try:
         publish(stage, spark, rounds=5)
-        for moment in ("convert-staged", "convert-sent", "compact-staged", "compact-sent"):
+        for moment in rewriting:
             killed(stage, moment)
             diary.read_all()
         publish(stage, spark, rounds=2)
         diary.read_all()
-        for moment in ("manifests-staged", "manifests-sent", "expire-queued", "expire-sent"):
+        for moment in expiring:
             killed(stage, moment)
             diary.read_all()
         publish(stage, spark, rounds=1)
-        for moment in ("sweep-found", "sweep-queued", "delete-asked", "delete-half", "delete-done"):
+        for moment in deleting:
             make_old(stage.warehouse)
             killed(stage, moment)
             diary.read_all()
