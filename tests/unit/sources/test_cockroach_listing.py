@@ -225,17 +225,23 @@ def test_foreign_and_temporary_files_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("second", [5, 99])
-@pytest.mark.parametrize("kind", ["dangling", "circle", "vanishes"])
+@pytest.mark.parametrize("kind", ["dangling", "circle", "through a file", "folder", "vanishes"])
 def test_a_name_with_nothing_behind_it_is_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, second: int
 ) -> None:
     """What is gone by the time it is looked at was deleted, a moment earlier or later."""
     feed = build(tmp_path, days=1)
+    plain = tmp_path / "plain"
+    plain.touch()
+    targets = {"dangling": tmp_path / "nowhere", "through a file": plain / "nowhere"}
     gone = [tmp_path / feed.data(at(second), [], session="c" * 16), tmp_path / feed.resolved(at(200))]
     for path in gone:
-        if kind != "vanishes":
+        if kind == "folder":
             path.unlink()
-            path.symlink_to(path if kind == "circle" else tmp_path / "nowhere")
+            path.mkdir()
+        elif kind != "vanishes":
+            path.unlink()
+            path.symlink_to(targets.get(kind, path))
 
     def scan_and_lose(folder: Path) -> Iterator[os.DirEntry[str]]:
         entries = list(scan(folder))
@@ -249,6 +255,15 @@ def test_a_name_with_nothing_behind_it_is_no_file(
         monkeypatch.setattr(os, "scandir", scan_and_lose)
     run = Pipeline(feed, {"t": shape()})
     assert run.drain() == [at(10)]
+    assert [row["a"] for row in run.rows()] == [0]
+
+
+def test_a_link_in_a_circle_that_is_named_like_a_day_is_no_folder(tmp_path: Path) -> None:
+    feed = build(tmp_path, days=1)
+    day = tmp_path / "2031-01-01"
+    day.symlink_to(day)
+    run = Pipeline(feed, {"t": shape()})
+    run.drain()
     assert [row["a"] for row in run.rows()] == [0]
 
 

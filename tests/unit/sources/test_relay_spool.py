@@ -189,6 +189,7 @@ def test_a_line_break_between_tokens_does_not_split_a_row(tmp_path: Path) -> Non
         (b"[1]", b'{"after": 3, "updated": "1.0000000000"}'),
         (b"[1]", b'{"after": {"id": 1}}'),
         (b"[1]", b""),
+        (b"[1]", b"[" * 100_000),
         (None, b'{"after": null, "updated": "1.0000000000"}'),
     ],
 )

@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ from frazil.sources.cockroachdb.latecomers import Latecomers
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _HOUR = re.compile(r"\d{2}")
+_NOTHING_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _BEHIND_ALL = "~"  # the feed's names begin with digits
 
 
@@ -81,7 +83,7 @@ class DirectoryLister:
             return
         for entry in entries:
             path = below + entry.name
-            if deeper and deeper[0].fullmatch(entry.name) and entry.is_dir():
+            if deeper and deeper[0].fullmatch(entry.name) and _is_folder(entry):
                 if path + "/" >= start[: len(path) + 1]:
                     folders.append(path + "/")
             elif path > start and (size := _size(entry)) is not None:
@@ -90,15 +92,22 @@ class DirectoryLister:
             yield from self._walk(folder, start, deeper[1:], counters)
 
 
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return (status := _status(entry)) is not None and stat.S_ISDIR(status.st_mode)
+
+
 def _size(entry: os.DirEntry[str]) -> int | None:
-    """None if nothing is behind the name: it was removed while we looked, or is a link that leads nowhere. Both are as
-    if it had been deleted before."""
+    """None for what is no file: changefeeds write nothing else."""
+    status = _status(entry)
+    return status.st_size if status is not None and stat.S_ISREG(status.st_mode) else None
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """None for a name with nothing behind it: it was deleted since it was listed, or is a link that leads nowhere."""
     try:
-        return entry.stat().st_size
-    except FileNotFoundError:
-        return None
+        return entry.stat()
     except OSError as error:
-        if error.errno == errno.ELOOP:
+        if error.errno in _NOTHING_THERE:
             return None
         raise
 

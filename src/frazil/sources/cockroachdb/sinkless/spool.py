@@ -204,7 +204,7 @@ def seen_from_spool(
 def _document(topic: str, key: bytes | None, value: bytes) -> dict[str, Any]:
     try:
         document = _JSON.decode(value.decode("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         document = error
     match document:
         case {"after": dict() | None, "updated": str()}:
