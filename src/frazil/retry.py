@@ -79,4 +79,5 @@ def commit_with_retry(
             case answer:
                 last = answer
     error = OutcomeUnknown if isinstance(last, Unknown) else CatalogUnavailable
-    raise error(f"{what}: {backoff.attempts} attempts failed, the last one with: {last.reason}", hint=hint, **facts)
+    message = f"{what}: {backoff.attempts} attempts failed, the last one with: {last.reason}"
+    raise error(message, hint=hint, attempts=backoff.attempts, **facts)

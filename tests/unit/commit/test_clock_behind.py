@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pickle
 
+import pytest
 from commit_builders import (
-    ALICE,
     FOREIGN,
+    JOB,
     Notebook,
+    ScriptedArbiter,
     ScriptedLake,
     StillClock,
     entry,
@@ -15,8 +17,7 @@ from commit_builders import (
     head,
 )
 
-from frazil.commit.fence import FenceDenied, TakingFence
-from frazil.commit.fence import advance as advance_fence
+from frazil.commit.fence import take_fence
 from frazil.commit.machine import (
     CLOCK_WAIT_MAX,
     Committing,
@@ -30,7 +31,6 @@ from frazil.commit.machine import (
 from frazil.commit.publisher import publish
 from frazil.errors import ClockBehind, Transient
 from frazil.model.commit import Accepted, Early
-from frazil.model.ledger import Fence
 
 
 def early(seconds: float) -> Early:
@@ -76,6 +76,7 @@ def test_tables_of_one_commit_are_held_back_by_one_that_is_postponed() -> None:
 
 
 def test_the_register_of_pipelines_says_it_too() -> None:
-    state = advance_fence(TakingFence(1, Fence(1, ALICE), None), early(500.0), ALICE)
-    assert isinstance(state, FenceDenied)
-    assert isinstance(state.error, ClockBehind)
+    arbiter = ScriptedArbiter([None], [early(500.0)])
+    with pytest.raises(ClockBehind):
+        take_fence(JOB, arbiter, StillClock())
+    assert len(arbiter.taken) == 1

@@ -7,16 +7,7 @@ from commit_builders import ALICE, BOB, JOB, ScriptedArbiter, StillClock
 
 from frazil import errors
 from frazil.commit.admission import replaced
-from frazil.commit.fence import (
-    ATTEMPTS_MAX,
-    FenceDenied,
-    FenceTaken,
-    ReadingFence,
-    Register,
-    TakingFence,
-    advance,
-    take_fence,
-)
+from frazil.commit.fence import FENCES, take_fence
 from frazil.model.commit import Accepted, Conflicted, Refused, Unknown
 from frazil.model.ledger import Fence
 
@@ -58,8 +49,8 @@ def test_a_register_that_was_lost_starts_above_what_the_tables_know() -> None:
 def test_an_unavailable_register_is_asked_again_and_then_given_up() -> None:
     clock = StillClock()
     with pytest.raises(errors.CatalogUnavailable, match="10 attempts"):
-        take_fence(JOB, ScriptedArbiter([errors.CatalogUnavailable("down")] * ATTEMPTS_MAX, []), clock)
-    assert len(clock.waits) == ATTEMPTS_MAX
+        take_fence(JOB, ScriptedArbiter([errors.CatalogUnavailable("down")] * FENCES.attempts, []), clock)
+    assert len(clock.waits) == FENCES.attempts
 
 
 def test_a_refusal_names_what_is_needed() -> None:
@@ -75,14 +66,19 @@ def test_a_terminal_error_of_the_register_passes_through() -> None:
         take_fence(JOB, ScriptedArbiter([None], [errors.CatalogRefused("no")]), StillClock())
 
 
-def test_the_decision_alone() -> None:
-    read = object()
-    assert advance(ReadingFence(3), Register(Fence(4, BOB), read), ALICE) == TakingFence(3, Fence(5, ALICE), read)
-    assert advance(ReadingFence(), Register(Fence(4, ALICE), read), ALICE) == FenceTaken(Fence(4, ALICE))
-    assert advance(TakingFence(3, Fence(5, ALICE), read), Conflicted("x"), ALICE) == ReadingFence(4)
-    assert isinstance(advance(TakingFence(ATTEMPTS_MAX, Fence(5, ALICE), read), Unknown("x"), ALICE), FenceDenied)
-    with pytest.raises(AssertionError):
-        advance(ReadingFence(), Accepted(1), ALICE)
+@pytest.mark.parametrize("answer", [Conflicted("x"), Unknown("x"), TimeoutError("x")], ids=repr)
+def test_a_register_that_others_always_change_is_given_up(answer: Conflicted | Unknown | TimeoutError) -> None:
+    arbiter = ScriptedArbiter([Fence(4, BOB)] * FENCES.attempts, [answer] * FENCES.attempts)
+    with pytest.raises(errors.CatalogUnavailable, match="10 attempts") as caught:
+        take_fence(JOB, arbiter, StillClock())
+    assert caught.value.facts["attempts"] == len(arbiter.taken) == FENCES.attempts
+    assert set(arbiter.taken) == {(Fence(5, ALICE), ("read", Fence(4, BOB)))}
+
+
+def test_a_fence_that_is_ours_already_is_not_taken_again() -> None:
+    arbiter = ScriptedArbiter([Fence(4, ALICE)], [])
+    assert take_fence(JOB, arbiter, StillClock()) == Fence(4, ALICE)
+    assert not arbiter.taken
 
 
 def test_the_register_tells_a_coordinator_that_it_was_replaced() -> None:
