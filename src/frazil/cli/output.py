@@ -26,7 +26,8 @@ from frazil.model.position import NotAPosition, parse_position
 NOTHING = "-"
 _WIDE = 10_000
 """Columns where stdout is no terminal: nothing is cut or left out in a pipe or a file."""
-_FOLDED = 30
+_FOLDED = 24
+"""A name of a table beside state, lag and time fits 80 columns so."""
 _BETWEEN = 3
 
 
@@ -71,7 +72,7 @@ def fitting_table(
     widths = [max(map(cell_len, (heading, *(_cell(row[at]) for row in rows)))) for at, heading in enumerate(headings)]
     needed = [min(_FOLDED, wide) if name in folds else wide for name, wide in zip(headings, widths, strict=True)]
     shown = len(headings)
-    while shown > 2 and sum(needed[:shown]) + _BETWEEN * shown > width:
+    while shown > 2 and sum(needed[:shown]) + _BETWEEN * shown - 1 > width:
         shown -= 1
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings[:shown]:

@@ -37,6 +37,19 @@ def test_the_first_two_columns_stay_on_any_terminal() -> None:
     assert "STOPPED" in " ".join(lines)
 
 
+def test_a_long_name_folds_so_that_80_columns_show_state_lag_and_time() -> None:
+    name, time = "analytics.customers__changelog", "2026-11-17 12:35:05.353 Z"
+    row = (name, "STEADY_STATE", "12h 59m", time, "1,000,000")
+    table, left_out = fitting_table(("table", "state", "lag", "resolved", "rows"), [row], 80, folds=("table",))
+    assert left_out == ("rows",)
+    console = Console(width=80, force_terminal=False)
+    with console.capture() as captured:
+        console.print(table)
+    _, _, first, second = [line for line in captured.get().splitlines() if line.strip()]
+    assert all(text in first for text in row[1:4])
+    assert first.split()[0] + second.strip() == name
+
+
 def test_long_texts_fold_where_that_is_wanted() -> None:
     table, left_out = fitting_table(("a", "b", "c"), [("x", "y", "word " * 40)], 60, folds=("c",))
     assert left_out == ()

@@ -103,7 +103,8 @@ def _print(session: Session, tables: Sequence[TableStatus]) -> None:
     ]
     # What nobody can tell of any table is not worth a column.
     known = [at for at in range(len(_HEADINGS)) if at < 4 or any(row[at] is not None for row in rows)]
-    print_table([_HEADINGS[at] for at in known], [[row[at] for at in known] for row in rows], numbers=_NUMBERS)
+    shown = [[row[at] for at in known] for row in rows]
+    print_table([_HEADINGS[at] for at in known], shown, numbers=_NUMBERS, folds=("table",))
     for table in tables:
         if table.error:
             click.echo(f"{table.table}: {session.redact(table.error)}")
