@@ -200,7 +200,7 @@ def test_a_row_that_is_no_change_stops_the_feed_and_names_the_table(
         a_spool(tmp_path).add(ORDERS, key, value)
 
 
-@pytest.mark.parametrize("value", [b"", b"{}", b'{"resolved": 5}', b'{"resolved": "5"}', b"[]"])
+@pytest.mark.parametrize("value", [b"", b"{}", b'{"resolved": 5}', b'{"resolved": "5"}', b"[]", b"[" * 100_000])
 def test_a_promise_that_cannot_be_read_stops_the_feed(tmp_path: Path, value: bytes) -> None:
     with pytest.raises(BadInput):
         a_spool(tmp_path).resolve(value)

@@ -223,7 +223,7 @@ def _resolved_position(value: bytes) -> Hlc:
     try:
         document = _JSON.decode(value.decode("utf-8"))
         return Hlc.parse(document["resolved"])
-    except (ValueError, KeyError, TypeError, NotAPosition) as error:
+    except (ValueError, RecursionError, KeyError, TypeError, NotAPosition) as error:
         raise BadInput(f"a row without a table is no resolved timestamp: {value[:200]!r}", hint=_ROW_HINT) from error
 
 
