@@ -14,6 +14,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from frazil.config.base import LocalOrCloud, Settings, not_yet, problem, starts_with
 from frazil.config.parse_values import Duration, TextMap, seconds_of
+from frazil.model.position import without_login
+from frazil.storage.url import is_object_store
 
 _POSTGRES = ("postgresql://", "postgres://")
 _OURS_TO_SET = frozenset(
@@ -157,6 +159,14 @@ class CockroachSource(Settings):
     def _fits_together(self) -> CockroachSource:
         if self.sinkless and self.complete:
             raise problem("a sinkless feed has no end; complete is for files in cloud storage", "complete")
+        address, parameters, query = self.feed.partition("?")
+        if parameters and is_object_store(address):
+            names = ", ".join(sorted({name.partition("=")[0] for name in query.split("&")}))
+            raise problem(
+                f"write {without_login(address)}, without the parameters of CREATE CHANGEFEED ({names}): credentials, "
+                "region and endpoint of the storage stand under source.options",
+                "feed",
+            )
         if self.changefeed_options and not self.sinkless:
             raise problem("only a sinkless feed (feed: postgresql://...) takes these", "changefeed_options")
         if self.sinkless and self.envelope not in (Envelope.AUTO, Envelope.WRAPPED):

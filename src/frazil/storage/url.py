@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from frazil.errors import ConfigError
+from frazil.model.position import without_login
 
 
 class StoreKind(StrEnum):
@@ -63,7 +64,7 @@ def is_object_store(url: str) -> bool:
 def parse_place(url: str) -> ObjectUrl:
     """Raises ConfigError for a URL that names no bucket, or a key that object stores' clients do not take."""
     kind = SCHEMES[scheme_of(url)]
-    shown = url.partition("?")[0]  # behind it may stand a key or a signature
+    shown = without_login(url).partition("?")[0]  # behind it may stand a key or a signature
     authority, _, key = url.partition("://")[2].partition("/")
     container, at, host = authority.partition("@")
     account, _, rest = host.partition(".")
@@ -71,6 +72,11 @@ def parse_place(url: str) -> ObjectUrl:
         raise ConfigError(
             f"{shown!r} names no bucket",
             hint="Write scheme://bucket/path, on Azure abfss://container@account.host/path.",
+        )
+    if at and kind is not StoreKind.AZURE:
+        raise ConfigError(
+            f"{shown!r} has a login before its bucket, which is not taken from there",
+            hint="Write scheme://bucket/path; access keys stand among the options.",
         )
     parts = key.rstrip("/").split("/")
     if key and any(part in ("", ".", "..") for part in parts):

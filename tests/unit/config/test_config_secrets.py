@@ -11,7 +11,7 @@ from frazil.config.secrets import MASK, Redactor, is_secret_name, mask_text, mas
 from frazil.errors import ConfigError
 
 SECRETIVE = (
-    lines(("s3://feeds/shop", "s3://feeds/shop?AWS_ACCESS_KEY_ID=AKIAxyz&AWS_SECRET_ACCESS_KEY=feedsecret"))
+    lines(("s3://feeds/shop", "https://feeds.example/shop?AWS_ACCESS_KEY_ID=AKIAxyz&sig=feedsecret"))
     .replace(
         "catalog:",
         "  schema_from: postgresql://root:sqlp%40ss@db:26257/shop\n"
@@ -72,6 +72,15 @@ def test_an_error_about_a_secret_value_does_not_repeat_it() -> None:
         config("source.options.aws_secret_access_key=[hunter22]", "source.schema_from=mysql://u:hunter22@h/d")
     assert "hunter22" not in str(caught.value)
     assert "hunter22" not in str(caught.value.facts)
+
+
+def test_a_feeds_address_with_the_parameters_of_its_changefeed_is_refused_by_their_names() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config("source.feed=s3://feeds/shop?AUTH=specified&AWS_SECRET_ACCESS_KEY=hunter22")
+    assert "write s3://feeds/shop, without the parameters of CREATE CHANGEFEED (AUTH, AWS_SECRET_ACCESS_KEY)" in str(
+        caught.value
+    )
+    assert "hunter22" not in f"{caught.value} {caught.value.facts}"
 
 
 def test_a_secret_from_the_environment_does_not_reach_an_error() -> None:

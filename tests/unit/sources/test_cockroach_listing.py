@@ -390,7 +390,16 @@ def test_what_logs_in_is_no_part_of_a_feeds_incarnation(feed: str, incarnation: 
     assert CloudFeed(FeedLocation(feed)).incarnation == incarnation
 
 
-@pytest.mark.parametrize("feed", ["http://reader:hunter22@127.0.0.1:9/shop?sig=hunter22", "ftp://u:hunter22@h/shop"])
+@pytest.mark.parametrize(
+    "feed",
+    [
+        "http://reader:hunter22@127.0.0.1:9/shop?sig=hunter22",
+        "ftp://u:hunter22@h/shop",
+        "kafka://broker?sasl_password=hunter22",
+        "az://feeds/shop?AZURE_ACCOUNT_KEY=hunter22",
+        "s3://id:hunter22@feeds/shop",
+    ],
+)
 def test_no_message_about_a_feed_repeats_what_logs_in(feed: str) -> None:
     with pytest.raises(FrazilError) as caught:
         FeedLocation(feed).size("gone")
@@ -401,3 +410,8 @@ def test_no_message_about_a_feed_repeats_what_logs_in(feed: str) -> None:
 def test_a_feeds_location_shows_nothing_that_logs_in() -> None:
     secretive = FeedLocation("https://reader:hunter22@feeds.example/shop?sig=hunter22", {"token": "hunter22"})
     assert repr(secretive) == "FeedLocation('https://feeds.example/shop')"
+
+
+def test_parameters_of_a_changefeed_are_no_part_of_what_is_listed() -> None:
+    store = FeedLocation("s3://feeds/shop?AWS_SECRET_ACCESS_KEY=hunter22", {"region": "eu-central-1"}).store()
+    assert repr(store) == 'S3Store(bucket="feeds", prefix="shop")'

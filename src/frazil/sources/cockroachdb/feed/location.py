@@ -54,12 +54,12 @@ class FeedLocation:
         scheme = urlsplit(self.url).scheme if "://" in self.url else "file"
         if scheme not in ("file", "http", "https", *SCHEMES):
             raise ConfigError(
-                f"feed {without_login(self.url)!r}: no storage is known by {scheme}://",
+                f"feed {self.shown!r}: no storage is known by {scheme}://",
                 hint="Use a path, file://, s3://, gs://, az:// or abfss://.",
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FeedLocation, (self.url, with_credentials(self.url, self.options))
+        return FeedLocation, (self.url, with_credentials(self._address, self.options))
 
     def __repr__(self) -> str:
         return f"FeedLocation({self.shown!r})"
@@ -157,11 +157,16 @@ class FeedLocation:
                 file=path,
             ) from error
 
+    @property
+    def _address(self) -> str:
+        """Without the parameters that CREATE CHANGEFEED takes behind it."""
+        return self.url.partition("?")[0]
+
     def _store(self) -> Store | None:
         if not is_object_store(self.url):
             return None
-        place = parse_place(self.url)
-        return store_for(place, with_credentials(self.url, self.options), strict=True, below=place.key)
+        place = parse_place(self._address)
+        return store_for(place, with_credentials(self._address, self.options), strict=True, below=place.key)
 
     def _refusal(self, failure: StorageFailure, path: str) -> FrazilError:
         if failure.kind is FailureKind.GONE:
