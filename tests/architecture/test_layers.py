@@ -20,7 +20,20 @@ GENERATED = SOURCE / "model" / "messages_pb2.py"
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != GENERATED)
 
 LAYERS = (
-    *("errors", "clock", "paths", "model", "retry", "observability", "storage", "config", "iceberg", "data", "spark"),
+    *(
+        "errors",
+        "clock",
+        "threads",
+        "paths",
+        "model",
+        "retry",
+        "observability",
+        "storage",
+        "config",
+        "iceberg",
+        "data",
+        "spark",
+    ),
     *("sources", "commit", "ingest", "maintenance", "doctor", "serve", "app", "demo", "cli"),
 )
 UPWARD = {
@@ -130,6 +143,16 @@ def test_the_jvm_is_reached_through_one_package(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert "_jvm" not in text, name_of(path)
     assert "py4j" not in text.lower(), name_of(path)
+
+
+@all_modules
+def test_the_loop_takes_its_threads_from_the_port(path: Path) -> None:
+    """What made one itself, or waited at a lock across calls, the simulation could not put in order."""
+    if not name_of(path).startswith("ingest/loop/"):
+        return
+    assert {"concurrent.futures", "_thread"}.isdisjoint(imports_of(path))
+    named = re.findall(r"from (?:threading|queue) import (.+)", path.read_text(encoding="utf-8"))
+    assert {name for line in named for name in line.split(", ")} <= {"Event", "Lock", "RLock", "Empty"}
 
 
 @all_modules

@@ -38,6 +38,7 @@ from frazil.observability.metrics import Metrics
 from frazil.serve.http.health import Health, Pulse
 from frazil.serve.http.server import DaemonServer
 from frazil.serve.http.timeseries import Timeseries
+from frazil.threads import SystemThreads
 
 _log = Log("frazil.daemon")
 _STARTING = "the pipeline is starting"
@@ -81,7 +82,7 @@ class Service:
         self._stop = stop
         self._reload = reload
         self._started_at = clock.now()
-        self._telling = Debounced(self._tell, clock, "frazil-progress")
+        self._telling = Debounced(self._tell, clock, SystemThreads(), "frazil-progress")
         self._pulse = Pulse(clock)
         self._supervisor: Supervisor | None = None
         self._watch: JvmWatch | None = None

@@ -19,6 +19,7 @@ from frazil.ingest.loop.target_tables import TargetTable
 from frazil.model.frontier import Frontier
 from frazil.model.ids import JobId
 from frazil.observability.logs import Log
+from frazil.threads import Threads
 
 EVERY_SECONDS = 1.0
 _log = Log("frazil.checkpoints")
@@ -33,13 +34,18 @@ class Checkpointing:
     """`mirrors` are asked for when there is something to record."""
 
     def __init__(
-        self, records: RecordsCheckpoints, job: JobId, mirrors: Callable[[], Sequence[TargetTable]], clock: Clock
+        self,
+        records: RecordsCheckpoints,
+        job: JobId,
+        mirrors: Callable[[], Sequence[TargetTable]],
+        clock: Clock,
+        threads: Threads,
     ) -> None:
         self._records = records
         self._job = job
         self._mirrors = mirrors
         self._recorded: list[Checkpoint] = []
-        self._soon = Debounced(self._record, clock, "frazil-checkpoints", EVERY_SECONDS)
+        self._soon = Debounced(self._record, clock, threads, "frazil-checkpoints", EVERY_SECONDS)
 
     def changed(self) -> None:
         """Something may be different now."""

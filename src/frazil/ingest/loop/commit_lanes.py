@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from queue import SimpleQueue
-from threading import Condition, Thread
 
 from frazil.commit.machine import EpochCommit
+from frazil.threads import Running, ThreadQueue, Threads
 
 Group = tuple[EpochCommit, ...]
 """What one commit publishes: one epoch of one table, or of several."""
@@ -40,14 +39,14 @@ class _Lane:
 
 
 class CommitLanes:
-    def __init__(self, publish: Callable[[Group], None], windows_in_flight: int) -> None:
+    def __init__(self, publish: Callable[[Group], None], windows_in_flight: int, threads: Threads) -> None:
         """`publish` raises if the group is not published; then the rest of its lane is dropped."""
         self._publish = publish
         self._windows_in_flight = windows_in_flight
-        # Threads that do not keep a process alive: what is left under way is left as by a kill, which loses nothing.
-        self._threads: list[Thread] = []
-        self._waiting: SimpleQueue[_Lane | None] = SimpleQueue()
-        self._changed = Condition()
+        self._threads = threads
+        self._workers: list[Running] = []
+        self._waiting: ThreadQueue[_Lane | None] = threads.queue()
+        self._changed = threads.changes()
         self._lanes: dict[str, _Lane] = {}
         # By name, so that a commit that ends costs those who wait nothing for all the other lanes.
         self._at_work: set[str] = set()
@@ -89,13 +88,12 @@ class CommitLanes:
     def close(self) -> None:
         """Finishes what was submitted; never raises."""
         self.drain()
-        for _ in self._threads:
+        for _ in self._workers:
             self._waiting.put(None)
 
     def _have_workers(self) -> None:
-        if len(self._threads) < min(TABLES_AT_ONCE, len(self._lanes)):
-            self._threads.append(Thread(target=self._work, name=f"commit-{len(self._threads)}", daemon=True))
-            self._threads[-1].start()
+        if len(self._workers) < min(TABLES_AT_ONCE, len(self._lanes)):
+            self._workers.append(self._threads.start(self._work, f"commit-{len(self._workers)}"))
 
     def _work(self) -> None:
         while (lane := self._waiting.get()) is not None:

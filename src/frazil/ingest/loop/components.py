@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from frazil.clock import Clock
@@ -20,6 +20,7 @@ from frazil.model.ids import JobId, TableName
 from frazil.model.ports import Arbiter, Locator, TransactionalCommitter
 from frazil.model.position import Position
 from frazil.observability.metrics import Metrics
+from frazil.threads import SystemThreads, Threads
 
 
 class LocatorProvider(Protocol):
@@ -71,3 +72,4 @@ class Components:
     together: bool = False
     agreement: RecordsAgreement | None = None
     checkpoints: RecordsCheckpoints | None = None
+    threads: Threads = field(default_factory=SystemThreads)

@@ -9,7 +9,6 @@ A commit of several tables may land in part, or be answered and lost: only table
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Lock
 
 from frazil.ingest.loop.components import RecordsAgreement
 from frazil.ingest.loop.reader_loop import CutAgain
@@ -19,6 +18,7 @@ from frazil.model.ledger import as_of
 from frazil.model.ports import Committer
 from frazil.model.position import Position, is_before
 from frazil.observability.logs import Log
+from frazil.threads import Threads
 
 _log = Log("frazil.pipeline")
 
@@ -26,12 +26,12 @@ _log = Log("frazil.pipeline")
 class Agreement:
     """Any thread may ask."""
 
-    def __init__(self, records: RecordsAgreement, committer: Committer, job: JobId) -> None:
+    def __init__(self, records: RecordsAgreement, committer: Committer, job: JobId, threads: Threads) -> None:
         self._records = records
         self._committer = committer
         self._job = job
         self._reached: Position | None = None
-        self._lock = Lock()
+        self._lock = threads.lock()
 
     def reached(self, resolved: Position | None, mirrors: Sequence[TargetTable]) -> Position | None:
         """Up to where all tables are proven to agree, if they are published up to `resolved`. Raises CutAgain if one of

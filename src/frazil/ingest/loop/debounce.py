@@ -9,9 +9,9 @@ than `SHARE` of the time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Event, Thread
 
 from frazil.clock import Clock
+from frazil.threads import Threads
 
 SHARE = 0.1
 
@@ -19,16 +19,15 @@ SHARE = 0.1
 class Debounced:
     """At work until `end`. `work` sees all that was there when it was asked for."""
 
-    def __init__(self, work: Callable[[], None], clock: Clock, name: str, delay: float = 0.0) -> None:
+    def __init__(self, work: Callable[[], None], clock: Clock, threads: Threads, name: str, delay: float = 0.0) -> None:
         self._work = work
         self._clock = clock
         self._delay = delay
-        self._asked = Event()
-        self._ending = Event()
+        self._asked = threads.event()
+        self._ending = threads.event()
         self.failure: BaseException | None = None
         """What the work raised: then it is not done again."""
-        self._thread = Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._thread = threads.start(self._run, name)
 
     def ask(self) -> None:
         self._asked.set()

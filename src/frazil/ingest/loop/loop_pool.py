@@ -6,10 +6,9 @@ main: the one that tables join; `ask_main_to_yield` ends it, so that it can begi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
-from threading import Thread
+from queue import Empty
 from typing import Protocol
 
 from frazil.clock import Clock
@@ -17,6 +16,7 @@ from frazil.ingest.loop.commit_lanes import CommitLanes
 from frazil.ingest.loop.reader_loop import Ending
 from frazil.ingest.loop.table_state import LoopPlan
 from frazil.observability.logs import Log
+from frazil.threads import Running, ThreadQueue, Threads
 
 _log = Log("frazil.pipeline")
 
@@ -48,18 +48,19 @@ class LoopEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class _AtWork:
     loop: Runs
-    thread: Thread
+    thread: Running
 
 
 class LoopPool:
     """Used by one thread; loops report from theirs."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, threads: Threads) -> None:
         self._clock = clock
-        self._running: dict[int, _Running] = {}
-        self._reports: SimpleQueue[tuple[int, Ending | Drained]] = SimpleQueue()
+        self._threads = threads
+        self._running: dict[int, _AtWork] = {}
+        self._reports: ThreadQueue[tuple[int, Ending | Drained]] = threads.queue()
         self._numbers = 0
         self.main: int | None = None
 
@@ -73,7 +74,8 @@ class LoopPool:
         if plan.is_main:
             self.main = number
         _log.debug("loop", number=number, mode=plan.mode.value, tables=list(plan.tables))
-        self._thread(number, f"{plan.mode}", lambda: self._reports.put((number, loop.run())), loop)
+        thread = self._threads.start(lambda: self._reports.put((number, loop.run())), f"frazil-{plan.mode}-{number}")
+        self._running[number] = _AtWork(loop, thread)
         return number
 
     def finish(self, tables: Collection[str], line: CommitLanes) -> int:
@@ -84,7 +86,7 @@ class LoopPool:
             line.close()
             self._reports.put((number, Drained(frozenset(tables))))
 
-        Thread(target=drain, name=f"frazil-finish-{number}", daemon=True).start()
+        self._threads.start(drain, f"frazil-finish-{number}")
         return number
 
     def ended(self, patience: float) -> LoopEnded | Drained | None:
@@ -123,8 +125,3 @@ class LoopPool:
     def _next(self) -> int:
         self._numbers += 1
         return self._numbers
-
-    def _thread(self, number: int, name: str, work: Callable[[], None], loop: Runs) -> None:
-        thread = Thread(target=work, name=f"frazil-{name}-{number}", daemon=True)
-        self._running[number] = _Running(loop, thread)
-        thread.start()

@@ -14,9 +14,9 @@ tables that failed, and the supervisor starts another one, which reads the ledge
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
 from typing import Protocol
 
@@ -134,7 +134,7 @@ class ReaderLoop:
         shaper = SchemaTracker(source)
         self._windows = WindowWriter(parts.config, parts.tables, shaper, parts.executors, parts.clock, capturing)
         self._epoch_commits = EpochPlanner(parts.config, source, parts.clock, parts.together, states_end)
-        self._line = CommitLanes(self._publish, self._config.limits.epochs_in_flight - 1 or 1)
+        self._line = CommitLanes(self._publish, self._config.limits.epochs_in_flight - 1 or 1, parts.threads)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -336,10 +336,10 @@ class ReaderLoop:
                     ),
                 )
             else:
-                with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-                    outcomes = publish_together(
-                        group, parts.committer, parts.clock, parts.observer, searching, side_by_side=pool.map
-                    )
+                side_by_side = partial(parts.threads.map, at_once=TABLES_AT_ONCE)
+                outcomes = publish_together(
+                    group, parts.committer, parts.clock, parts.observer, searching, side_by_side=side_by_side
+                )
         # All that landed is noted before anything is raised: a group may have landed in part.
         for epoch_commit, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, Published):

@@ -36,6 +36,7 @@ from frazil.model.ledger import LedgerEntry, TableHead
 from frazil.model.ports import Committer, Source
 from frazil.model.write import Role
 from frazil.observability.logs import Log
+from frazil.threads import Threads
 
 _log = Log("frazil.pipeline")
 _LEDGER = re.compile(r"frazil\.(.+)\.ledger")
@@ -45,13 +46,20 @@ class TableRegistry:
     """The tables of one run. `targets` are all of them, `mirrors` one for each source table. Any thread may read it."""
 
     def __init__(
-        self, config: PipelineConfig, source: Source, committer: Committer, tables: KeepsTables, clock: Clock
+        self,
+        config: PipelineConfig,
+        source: Source,
+        committer: Committer,
+        tables: KeepsTables,
+        clock: Clock,
+        threads: Threads,
     ) -> None:
         self._config = config
         self._source = source
         self._committer = committer
         self._tables = tables
         self._clock = clock
+        self._threads = threads
         self._by_source: dict[str, list[TargetTable]] = {}
         self._by_target: dict[TableName, TargetTable] = {}
         self._renamed: dict[str, str] = {}
@@ -147,7 +155,7 @@ class TableRegistry:
             return
         name = companion(mirror.target, Role.QUARANTINE)
         if self._tables.exists(name) and self._keeper(name) in ("", source):
-            found = TargetTable(mirror.origin, Role.QUARANTINE)
+            found = TargetTable(mirror.origin, Role.QUARANTINE, self._threads.lock())
             with self._lock:
                 self._by_target[found.target] = found
                 self._by_source = {**self._by_source, source: [found, *self._by_source[source]]}
@@ -223,7 +231,7 @@ class TableRegistry:
         else:
             origin = SourceState(taken, self._indexes)
             self._indexes += 1
-            targets = [TargetTable(origin, role) for role in roles_of(taken, self._config)]
+            targets = [TargetTable(origin, role, self._threads.lock()) for role in roles_of(taken, self._config)]
             self._by_target.update((target.target, target) for target in targets)
         known[taken.source] = targets
         _log.info("table", source=taken.source, table=taken.target.text)

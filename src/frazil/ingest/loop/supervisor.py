@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
-from threading import Event, RLock
+from threading import Event
 
 from frazil import errors
 from frazil.commit.admission import Coordinator
@@ -69,7 +69,9 @@ class Supervisor:
         self._stop = stop
         self._is_interrupted = is_interrupted
         self._interrupted = self._once = False
-        self._registry = TableRegistry(parts.config, parts.source, parts.committer, parts.tables, parts.clock)
+        self._registry = TableRegistry(
+            parts.config, parts.source, parts.committer, parts.tables, parts.clock, parts.threads
+        )
         self._capturing = (
             None
             if parts.quarantined is None
@@ -78,15 +80,17 @@ class Supervisor:
         self._coordinator: Coordinator | None = None
         self._succession: FenceWatch | None = None
         self._loop_states: dict[str, LoopState] = {}
-        self._pool = LoopPool(parts.clock)
+        self._pool = LoopPool(parts.clock, parts.threads)
         self._fatal: BaseException | None = None
         self._wanted_anew: set[str] = set()
         self._shown_refused: set[str] = set()
         self._checkpointing: Checkpointing | None = None
         self._lonely = LoopState(Mode.STEADY)
-        self._lock = RLock()
+        self._lock = parts.threads.lock()
         self._agreement = (
-            None if parts.agreement is None else Agreement(parts.agreement, parts.committer, parts.config.job)
+            None
+            if parts.agreement is None
+            else Agreement(parts.agreement, parts.committer, parts.config.job, parts.threads)
         )
 
     # what others see
@@ -184,7 +188,9 @@ class Supervisor:
         self._know(mirror.source for mirror in self._registry.mirrors)
         self._show_refused()
         if (records := self._parts.checkpoints) is not None:
-            self._checkpointing = Checkpointing(records, self._config.job, lambda: self._registry.mirrors, self._clock)
+            self._checkpointing = Checkpointing(
+                records, self._config.job, lambda: self._registry.mirrors, self._clock, self._parts.threads
+            )
         return True
 
     def _know(self, names: Iterable[str]) -> None:

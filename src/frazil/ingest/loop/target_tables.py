@@ -15,9 +15,10 @@ switched off for a while, goes on from there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from threading import Lock
+from threading import Lock, RLock
 from typing import Protocol
 
 from frazil.config.pipeline_config import OnError, PipelineConfig
@@ -77,6 +78,8 @@ class TargetTable:
 
     origin: SourceState
     role: Role = Role.MIRROR
+    turn: AbstractContextManager[object] = field(default_factory=RLock, repr=False)
+    """Held while an epoch is published, and by maintenance that loses against the stream."""
     loaded: LoadedTable | None = None
     empty: bool = True
     """No snapshot when it was last looked at: the first epoch needs no deletes."""
@@ -104,8 +107,6 @@ class TargetTable:
     added: Added = field(default_factory=Added)
     """What this run has added to it."""
     maintenance_status: MaintenanceStatus = field(default_factory=MaintenanceStatus)
-    turn: Lock = field(default_factory=Lock, repr=False)
-    """Held while an epoch is published, and by maintenance that loses against the stream."""
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     @property

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from frazil.ingest.loop.commit_lanes import CommitLanes, Late
+from frazil.threads import SystemThreads
 
 
 class Recorder:
@@ -30,7 +31,7 @@ class Recorder:
 
 
 def line(recorder: Recorder, windows: int = 2) -> CommitLanes:
-    return CommitLanes(recorder, windows)
+    return CommitLanes(recorder, windows, SystemThreads())
 
 
 def window(**lanes: list[str]) -> Any:
@@ -128,8 +129,9 @@ def test_a_commit_that_never_ends_does_not_keep_the_process_from_ending() -> Non
     script = (
         "import sys, threading\n"
         "from frazil.ingest.loop.commit_lanes import CommitLanes\n"
+        "from frazil.threads import SystemThreads\n"
         "began = threading.Event()\n"
-        "CommitLanes(lambda group: (began.set(), threading.Event().wait()), 2).submit({'a': ['a1']})\n"
+        "CommitLanes(lambda group: (began.set(), threading.Event().wait()), 2, SystemThreads()).submit({'a': ['a1']})\n"
         "began.wait()\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

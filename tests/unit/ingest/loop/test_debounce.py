@@ -9,6 +9,7 @@ import pytest
 
 from frazil.clock import SystemClock
 from frazil.ingest.loop.debounce import Debounced
+from frazil.threads import SystemThreads
 
 
 class Work:
@@ -25,7 +26,7 @@ class Work:
 
 
 def soon(work: Callable[[], None]) -> Debounced:
-    return Debounced(work, SystemClock(), "test")
+    return Debounced(work, SystemClock(), SystemThreads(), "test")
 
 
 def test_all_who_ask_while_it_is_at_work_share_the_next_one() -> None:
@@ -60,7 +61,7 @@ def test_who_ends_it_between_two_looks_is_seen() -> None:
             assert ended.wait(10)
             return False
 
-    made = Debounced(lambda: None, Late(), "test")
+    made = Debounced(lambda: None, Late(), SystemThreads(), "test")
     made.ask()
     ender = Thread(target=made.end, daemon=True)
     ender.start()
@@ -108,7 +109,7 @@ def test_it_rests_so_long_that_its_work_is_a_tenth_of_the_time(took: float) -> N
     def works() -> None:
         clock.passed += took
 
-    made = Debounced(works, clock, "test")
+    made = Debounced(works, clock, SystemThreads(), "test")
     made.ask()
     assert rested.wait(10)
     made.end()
