@@ -15,7 +15,7 @@ from frazil.commit.fence import take_fence
 from frazil.commit.frontier_check import At, Damaged, Fresh, RolledBack, read_frontier
 from frazil.commit.recovery import newest_generation, rewind_plan, source_table
 from frazil.config.pipeline_config import PipelineConfig
-from frazil.config.routing import catalog_of, is_pattern, target_of
+from frazil.config.routing import catalog_of, is_pattern, matches, target_of
 from frazil.config.table_entries import TableEntry
 from frazil.ingest.loop.claims import Claims, claimed
 from frazil.ingest.loop.components import Components
@@ -247,7 +247,7 @@ def _quarantined(parts: Components, target: TableName, head: TableHead) -> int |
         return None
     beside = parts.committer.head(name)
     ours, theirs = source_table(head, job), source_table(beside, job)
-    if ours and theirs and ours != theirs:
+    if ours and theirs and not matches(ours, theirs):
         return None
     snapshot_id = beside.snapshot_id
     return 0 if snapshot_id is None else parts.quarantined.keys(name, snapshot_id)[1]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from frazil import errors
 from frazil.commit.frontier_check import At, Damaged, Fresh, RolledBack, read_frontier
+from frazil.config.routing import matches
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, LedgerEntry, TableHead
 from frazil.model.position import Position
@@ -109,6 +110,20 @@ def replaced(job: JobId, newest: Fence | None, ours: Fence) -> errors.Fenced | N
         pipeline=job.text,
         by=newest.text,
         fence=ours.text,
+    )
+
+
+def other_table_error(entry: LedgerEntry | None, table: TableName, source: str) -> errors.ConfigError | None:
+    """The error to stop with if another source table was published there: the rows of the two would be taken for one's.
+    A name with or without database and schema is the same one."""
+    if entry is None or not entry.source or not source or matches(entry.source, source):
+        return None
+    return errors.ConfigError(
+        f"{table} holds the rows of {entry.source}, and {source} would be published there too",
+        hint=f"Under `tables:`, give {source} a target of its own. If {entry.source} is gone for good: drop or "
+        f"rename {table}, and {source} is loaded there from the start of its source.",
+        table=table.text,
+        source=source,
     )
 
 

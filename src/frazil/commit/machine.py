@@ -35,7 +35,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from frazil import errors
-from frazil.commit.admission import Admitted, Coordinator, FencedOut, Stopped, admit, fenced_error
+from frazil.commit.admission import (
+    Admitted,
+    Coordinator,
+    FencedOut,
+    Stopped,
+    admit,
+    fenced_error,
+    other_table_error,
+)
 from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, Early, Refused, Unknown
 from frazil.model.files import FileClosed, FileKind
 from frazil.model.frontier import Frontier
@@ -354,7 +362,10 @@ def _decide(state: NeedHead, head: TableHead, epoch_commit: EpochCommit) -> Stat
     if head.uuid != epoch_commit.table_uuid:
         return Stopped(_recreated(epoch_commit, head))
     match admit(head, epoch_commit.table, epoch_commit.coordinator):
-        case Admitted() as admitted:
+        case Admitted(entry) as admitted:
+            # Two names of one table, in a catalog that does not tell upper from lower case.
+            if error := other_table_error(entry, epoch_commit.table, epoch_commit.plan.entry.source):
+                return Stopped(error)
             return _compare_and_set(state, head, admitted, epoch_commit)
         case barred:
             return barred

@@ -17,7 +17,7 @@ from string import Formatter
 from typing import TYPE_CHECKING
 
 from frazil.errors import ConfigError
-from frazil.model.ids import PLAIN_SYSTEM_NAMESPACE, SYSTEM_NAMESPACE, BadName, TableName
+from frazil.model.ids import BadName, TableName
 
 if TYPE_CHECKING:
     from frazil.config.catalogs import CatalogConfig
@@ -75,7 +75,7 @@ def check_names(source: str, target: str | None) -> None:
         name = TableName.parse(template.format(table="t", schema="s", database="d"))
     except (BadName, IndexError) as error:
         raise ValueError(str(error)) from error
-    if name.namespace[0] in (SYSTEM_NAMESPACE, PLAIN_SYSTEM_NAMESPACE):
+    if name.is_reserved:
         raise ValueError(f"the namespace {name.namespace[0]} is reserved")
 
 
@@ -89,7 +89,7 @@ def route_of(config: PipelineConfig, name: str) -> Route | None:
         return None
     try:
         target = target_of(entry.target, entry.source, name, config.pipeline)
-        if target.namespace[0] in (SYSTEM_NAMESPACE, PLAIN_SYSTEM_NAMESPACE):
+        if target.is_reserved:
             raise BadName(f"the namespace {target.namespace[0]} is reserved")
     except BadName as error:
         raise ConfigError(

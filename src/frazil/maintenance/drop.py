@@ -14,7 +14,7 @@ from frazil.iceberg.catalogs.open_catalog import CatalogType
 from frazil.iceberg.system.deletion_queue import IcebergDeletionQueue
 from frazil.ingest.catalog_handles import CatalogHandle, Catalogs
 from frazil.ingest.loop.target_tables import companion_of
-from frazil.model.ids import PLAIN_SYSTEM_NAMESPACE, SYSTEM_NAMESPACE, BadName, TableName
+from frazil.model.ids import BadName, TableName
 
 
 def drop_table(
@@ -62,7 +62,7 @@ def _parsed(table: str) -> TableName:
         target = TableName.parse(table)
     except BadName as error:
         raise ConfigError(str(error), hint="Name it namespace.table.", table=table) from error
-    if target.namespace[0] in (SYSTEM_NAMESPACE, PLAIN_SYSTEM_NAMESPACE):
+    if target.is_reserved:
         raise ConfigError(
             f"{target} is one of Frazil's own tables, which other pipelines may use too",
             hint="Drop it with the catalog's own tools, once no pipeline of this catalog runs any more.",

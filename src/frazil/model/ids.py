@@ -95,6 +95,11 @@ class TableName:
         return ".".join((*self.namespace, self.name))
 
     @property
+    def is_reserved(self) -> bool:
+        """Whether it could be a table of our own: some catalogs do not tell upper from lower case."""
+        return self.namespace[0].lower() in (SYSTEM_NAMESPACE, PLAIN_SYSTEM_NAMESPACE)
+
+    @property
     def sql(self) -> str:
         """Quoted for Spark SQL, without the catalog."""
         return ".".join(f"`{part}`" for part in (*self.namespace, self.name))

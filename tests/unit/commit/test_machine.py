@@ -103,6 +103,18 @@ def test_another_coordinators_entry_fences_this_one(fence: Fence) -> None:
     assert error.exit_code == 6
 
 
+@pytest.mark.parametrize("published", [5, 7, 10, 12])
+def test_an_epoch_of_another_source_table_stops(published: int) -> None:
+    """Two names of one table, where the catalog does not tell upper from lower case: neither may take the other's
+    epochs for its own."""
+    mine = make_epoch_commit(coordinator(), ORDERS, "uuid-1", at(5), Frontier(at(10)), [], source="shop.public.Orders")
+    state = advance(NeedHead(), head(entry(published, 5, source="shop.public.orders")), mine)
+    assert isinstance(state, Stopped)
+    assert "holds the rows of shop.public.orders" in str(state.error)
+    same = advance(NeedHead(), head(entry(5, source="Orders")), mine)
+    assert isinstance(same, Committing), "the same table by its short name"
+
+
 def test_a_newer_coordinator_goes_on_from_an_older_ones_entry() -> None:
     seen = head(entry(5, fence=Fence(1, BOB)))
     mine = epoch_commit(5, 10, me=coordinator(2, ALICE))

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from frazil.config.pipeline_config import PipelineConfig
-from frazil.config.routing import Route, route_of
+from frazil.config.routing import Route, catalog_of, matches, route_of
 from frazil.errors import ConfigError
-from frazil.ingest.loop.target_tables import companion, roles_of
+from frazil.ingest.loop.target_tables import companion, companion_of, roles_of
 from frazil.model.ids import TableName
 from frazil.model.write import Role
 
@@ -41,10 +41,11 @@ def claimed(config: PipelineConfig, names: Iterable[str], keeper: Keeper) -> Cla
     for name in names:
         try:
             taken = route_of(config, name)
+            if taken is not None:
+                _check_catalog(config, taken)
+                routes.append(taken)
         except ConfigError as error:
             refused[name] = error
-            continue
-        routes += [] if taken is None else [taken]
     claims: dict[TableName, list[tuple[Route, Role]]] = {}
     for taken in routes:
         for role in roles_of(taken, config):
@@ -59,9 +60,28 @@ def claimed(config: PipelineConfig, names: Iterable[str], keeper: Keeper) -> Cla
     return Claims(tuple(taken for taken in routes if taken.source not in refused), refused)
 
 
+def _check_catalog(config: PipelineConfig, taken: Route) -> None:
+    """A name stands for one table, which is looked for where the first entry that may fill it says. Raises ConfigError
+    if that is not where this one is to be."""
+    if not config.catalogs:
+        return
+    wanted = catalog_of(config, taken.entry).name
+    led = catalog_of(config, config.entries.filling(companion_of(taken.target))).name
+    if led != wanted:
+        raise ConfigError(
+            f"{taken.source} would fill {taken.target} in the catalog {wanted}, but another entry keeps such targets "
+            f"in {led}",
+            hint=f"Give the entry of {taken.source} a target unlike those of the others; then: frazil reload CONFIG.",
+            table=taken.source,
+            target=taken.target.text,
+        )
+
+
 def _winner(several: Sequence[tuple[Route, Role]], keeper: str) -> str:
+    """A name with or without database and schema is the same one, unless two of them could be meant."""
     if keeper:
-        return keeper
+        same = [taken.source for taken, _ in several if matches(keeper, taken.source)]
+        return same[0] if len(same) == 1 else keeper
     beside = [taken.source for taken, role in several if role is not Role.MIRROR]
     return beside[0] if len(beside) == 1 else ""
 

@@ -20,7 +20,7 @@ from threading import Lock
 
 from frazil import errors
 from frazil.clock import Clock
-from frazil.commit.admission import Coordinator
+from frazil.commit.admission import Coordinator, other_table_error
 from frazil.commit.recovery import StartPoint, newest_generation, source_table, start
 from frazil.commit.resync_machine import highest_generation
 from frazil.commit.resync_runner import ResyncCommitter
@@ -32,7 +32,7 @@ from frazil.ingest.loop.mode_checks import check_mode
 from frazil.ingest.loop.table_stats import TableStats
 from frazil.ingest.loop.target_tables import KeepsTables, SourceState, TargetTable, companion, roles_of
 from frazil.model.ids import JobId, TableName
-from frazil.model.ledger import LedgerEntry, TableHead
+from frazil.model.ledger import TableHead
 from frazil.model.ports import Committer, Source
 from frazil.model.write import Role
 from frazil.observability.logs import Log
@@ -154,7 +154,7 @@ class TableRegistry:
         if any(table.role is Role.QUARANTINE for table in targets):
             return
         name = companion(mirror.target, Role.QUARANTINE)
-        if self._tables.exists(name) and self._keeper(name) in ("", source):
+        if self._tables.exists(name) and (not (keeper := self._keeper(name)) or matches(keeper, source)):
             found = TargetTable(mirror.origin, Role.QUARANTINE, self._threads.lock())
             with self._lock:
                 self._by_target[found.target] = found
@@ -177,11 +177,12 @@ class TableRegistry:
         table.show(head)
         match start(head, name, coordinator):
             case StartPoint(frontier, entry):
-                check_source(entry, table)
+                if error := other_table_error(entry, name, table.source):
+                    raise error
                 check_mode(table, entry is not None)
                 table.start_at(frontier, entry, self._clock.now())
-            case errors.Terminal() as error:
-                raise error
+            case errors.Terminal() as stops:
+                raise stops
 
     def _recalled(self, entry: TableEntry) -> Route | None:
         if is_pattern(entry.source):
@@ -248,17 +249,3 @@ def check_owner(head: TableHead, table: TableName, job: JobId) -> None:
             table=table.text,
             pipeline=owner,
         )
-
-
-def check_source(entry: LedgerEntry | None, table: TargetTable) -> None:
-    """Raises ConfigError if another source table was published there: the rows of the two would be taken for one's. A
-    name with or without database and schema is the same one."""
-    if entry is None or not entry.source or matches(entry.source, table.source):
-        return
-    raise errors.ConfigError(
-        f"{table.name} holds the rows of {entry.source}, and {table.source} would be published there too",
-        hint=f"Under `tables:`, give {table.source} a target of its own. If {entry.source} is gone for good: drop or "
-        f"rename {table.name}, and {table.source} is loaded there from the start of its source.",
-        table=table.name,
-        source=table.source,
-    )

@@ -7,6 +7,8 @@ from typing import Any
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.ingest.loop.claims import Claims, claimed
 
+HOT_AND_COLD = (("a", "hot"), ("b", "cold"))
+
 
 def a_config(**more: Any) -> PipelineConfig:
     table = {"source": "*", "target": "lake.{table}", **more.pop("table", {})}
@@ -62,3 +64,25 @@ def test_a_table_that_was_there_first_keeps_its_target_from_a_companion() -> Non
 
 def test_without_a_companion_such_a_name_is_like_any_other() -> None:
     assert taken(claims("t", "t__changelog", "t__quarantine")) == ["t", "t__changelog", "t__quarantine"]
+
+
+def test_a_table_keeps_its_target_when_the_feed_calls_it_otherwise() -> None:
+    """With and without its database: the ledger has one name, the feed tells the other."""
+    kept = {"lake.t": "shop.public.t", "lake.t__changelog": "shop.public.t"}
+    found = claims("t", "t__changelog", table={"changelog": True}, kept=kept)
+    assert taken(found) == ["t"]
+    assert taken(claims("a.public.t", "b.public.t", kept={"lake.t": "public.t"})) == [], "either may be meant"
+
+
+def test_a_table_that_would_be_looked_for_in_another_catalog_is_refused() -> None:
+    """Which catalog has a target is told by its name alone."""
+    block = {"type": "builtin", "warehouse": "/nowhere"}
+    tables = [{"source": f"{name}.*", "target": "lake.{table}", "catalog": where} for name, where in HOT_AND_COLD]
+    found = claims("a.t", "b.u", catalogs={"hot": block, "cold": block}, catalog="hot", tables=tables)
+    assert taken(found) == ["a.t"]
+    assert "b.u would fill lake.u in the catalog cold" in str(found.refused["b.u"])
+
+
+def test_our_own_tables_are_nobodys_target_in_whatever_case() -> None:
+    found = claims("_FRAZIL.public.pipelines", table={"target": "{database}.{table}"})
+    assert "reserved" in str(found.refused["_FRAZIL.public.pipelines"])
