@@ -92,8 +92,8 @@ def _home(work: Path, name: str) -> Path:
 
 def _p50(bench: Bench, catalog: Catalog, label: str, at_most: float) -> Measured:
     tables, committer = Tables(catalog), IcebergCommitter(catalog)
-    shape = SourceSchema((Column("id", LONG, "INT8", "configuration"),), ("id",), "configuration")
-    table = tables.ensure(_TABLE, shape, TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
+    source_schema = SourceSchema((Column("id", LONG, "INT8", "configuration"),), ("id",), "configuration")
+    table = tables.ensure(_TABLE, source_schema, TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
     coordinator = Coordinator(job=JobId("commits"), fence=Fence(1, uuid4()), incarnation="bench")
     took = []
     for number in range(_WARM_UP + bench.sizes.commits):

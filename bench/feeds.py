@@ -93,7 +93,7 @@ class Feed:
 
     @property
     def answer(self) -> tuple[int, Decimal]:
-        """`count(*), sum(amount)` of a table that mirrors this feed and nothing else."""
+        """`count(*), sum(amount)` of a table that follows this feed and nothing else."""
         present = self._newest[self._newest != _ABSENT]
         return len(present), Decimal(int(present.sum())).scaleb(-2)
 

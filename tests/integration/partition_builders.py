@@ -27,7 +27,7 @@ SHOP = JobId("shop")
 FENCE = Fence(1, UUID(int=1))
 
 
-def shape(columns: Mapping[str, Type], key: tuple[str, ...] = ("id",)) -> SourceSchema:
+def source_schema(columns: Mapping[str, Type], key: tuple[str, ...] = ("id",)) -> SourceSchema:
     return SourceSchema(
         tuple(Column(name, type_, str(type_).upper(), "sql", name in key) for name, type_ in columns.items()),
         key,

@@ -54,7 +54,7 @@ class Shop:
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_column_added_in_the_middle_of_an_epoch(lab: Lab, restart: bool) -> None:
-    """H14: one epoch holds rows of both shapes and becomes one snapshot."""
+    """H14: one epoch holds rows of both source schemas and becomes one snapshot."""
     lab.feed.data(at(1), [upsert([1], at(1), a=1, b="x")])
     lab.feed.resolved(at(2))
     if restart:

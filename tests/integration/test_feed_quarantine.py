@@ -56,7 +56,7 @@ def epoch(lab: Lab, second: int, *lines: str) -> None:
     lab.feed.resolved(at(second + 9))
 
 
-def mirror(lab: Lab) -> dict[int, int]:
+def main_table(lab: Lab) -> dict[int, int]:
     rows = lab.rows()
     assert len({row["a"] for row in rows}) == len(rows), "a key lives twice"
     return {row["a"]: row["n"] for row in rows}
@@ -101,14 +101,14 @@ def test_a_bad_row_is_put_away_captures_its_key_and_is_replayed_in_source_order(
     epoch(lab, 10, row(2, 11, 5), row(1, 11, 6))
     epoch(lab, 20, row(3, 21, TOO_MUCH), row(1, 21, 7))
     lab.run()
-    assert mirror(lab) == {1: 7, 3: 3}
+    assert main_table(lab) == {1: 7, 3: 3}
     expected = [(None, None, False), ("[2]", 1, False), (None, 2, False), ("[2]", 11, True), ("[3]", 21, False)]
     assert put_away(lab) == expected
     assert lab.resolved("t")[:3] == [at(9).text, at(19).text, at(29).text]
 
     epoch(lab, 30, row(2, 31, 8), delete([3], at(32)), row(4, 31, 4))
     lab.run()
-    assert mirror(lab) == {1: 7, 3: 3, 4: 4}, "a key in quarantine captures what follows after a restart too"
+    assert main_table(lab) == {1: 7, 3: 3, 4: 4}, "a key in quarantine captures what follows after a restart too"
     assert put_away(lab) == [*expected, ("[2]", 31, True), ("[3]", 32, True)]
     with lab.open() as pipeline:
         assert [line.quarantined for line in pipeline.status()] == [7]
@@ -135,7 +135,7 @@ def test_a_bad_row_is_put_away_captures_its_key_and_is_replayed_in_source_order(
     lab.tables = [table(columns=WIDE)]
     mended = replayed(lab)
     assert mended["replayed"] == 5
-    assert mirror(lab) == {1: 7, 2: 8, 4: 4}, "the newest change of each key, and key 3 was deleted"
+    assert main_table(lab) == {1: 7, 2: 8, 4: 4}, "the newest change of each key, and key 3 was deleted"
     assert [line["key"] for line in mended["left"]] == [None, None]
     assert all("key was not known" in line["reason"] for line in mended["left"])
     assert replayed(lab)["replayed"] == 0
@@ -144,7 +144,7 @@ def test_a_bad_row_is_put_away_captures_its_key_and_is_replayed_in_source_order(
 
     epoch(lab, 40, row(2, 41, 9))
     lab.run()
-    assert mirror(lab) == {1: 7, 2: 9, 4: 4}, "its key is free again"
+    assert main_table(lab) == {1: 7, 2: 9, 4: 4}, "its key is free again"
 
 
 class Dies:
@@ -178,7 +178,7 @@ def run_until_dead(lab: Lab, commits: int) -> None:
 
 def test_after_a_crash_between_quarantine_and_mirror_nothing_is_lost_or_doubled(lab: Lab) -> None:
     """H49: the quarantine is published first. What it has is not put away again; what it captures stays captured, even
-    if the row would be good by now; what came before the bad row still reaches the mirror."""
+    if the row would be good by now; what came before the bad row still reaches the main table."""
     lab.settings["limits"] = {"epochs_per_job": 2}
     epoch(lab, 0, row(1, 1, 1), row(2, 1, 2))
     epoch(lab, 10, row(2, 11, TOO_MUCH), row(3, 11, 3), "{torn", upsert([None], at(12), n=1))
@@ -189,10 +189,10 @@ def test_after_a_crash_between_quarantine_and_mirror_nothing_is_lost_or_doubled(
     epoch(lab, 20, row(2, 21, 5), row(1, 21, 6))
     lab.tables = [table(columns=WIDE)]
     lab.run()
-    assert mirror(lab) == {1: 6, 2: 2, 3: 3}
+    assert main_table(lab) == {1: 6, 2: 2, 3: 3}
     assert put_away(lab) == [lines[0], ("[2]", 11, False), lines[1], ("[2]", 21, True)]
     assert replayed(lab)["replayed"] == 2
-    assert mirror(lab) == {1: 6, 2: 5, 3: 3}
+    assert main_table(lab) == {1: 6, 2: 5, 3: 3}
     assert put_away(lab) == lines
 
 
@@ -215,10 +215,10 @@ def test_a_line_that_turned_bad_after_its_epoch_was_put_away_stops_the_run(lab: 
     lab.source["envelope"] = "bare"
     with pytest.raises(BadInput, match="neither"):
         lab.run()
-    assert mirror(lab) == {1: 1}
+    assert main_table(lab) == {1: 1}
     lab.source["envelope"] = "wrapped"
     lab.run()
-    assert mirror(lab) == {1: 2}
+    assert main_table(lab) == {1: 2}
     assert put_away(lab) == expected
 
 
@@ -237,7 +237,7 @@ def test_a_replay_that_died_halfway_is_ended_by_the_next_one(lab: Lab, commits: 
     lab.run()
     assert put_away(lab) == [("[2]", 1, False), ("[2]", 2, True), ("[2]", 11, True)]
     assert replayed(lab)["replayed"] == 3
-    assert mirror(lab) == {1: 1, 2: 5, 3: 3}
+    assert main_table(lab) == {1: 1, 2: 5, 3: 3}
     logged = sorted((row["a"], row["n"]) for row in lab.rows("t__changelog"))
     assert logged == [(1, 1), (2, 4), (2, 5), (2, TOO_MUCH), (3, 3)]
     assert put_away(lab) == []
@@ -253,7 +253,7 @@ def test_a_captured_change_with_a_new_column_holds_back_nothing_but_its_key(lab:
     lab.tables = [table(columns=WIDE)]
     report = replayed(lab)
     assert report["replayed"] == 2
-    assert mirror(lab) == {1: 60, 2: TOO_MUCH, 3: TOO_MUCH}
+    assert main_table(lab) == {1: 60, 2: TOO_MUCH, 3: TOO_MUCH}
     (left,) = report["left"]
     assert (left["key"], left["captured"]) == ("[2]", True)
     assert "extra" in left["reason"]
@@ -261,7 +261,7 @@ def test_a_captured_change_with_a_new_column_holds_back_nothing_but_its_key(lab:
 
     lab.tables = [table(columns={**WIDE, "extra": "INT8"})]
     assert replayed(lab)["replayed"] == 1
-    assert mirror(lab) == {1: 60, 2: 5, 3: TOO_MUCH}
+    assert main_table(lab) == {1: 60, 2: 5, 3: TOO_MUCH}
     assert [row["extra"] for row in lab.rows()] == [None, 6, None]
     assert put_away(lab) == []
 
@@ -292,14 +292,15 @@ def test_a_rewind_names_the_replays_that_were_rolled_back(lab: Lab) -> None:
     query = told.splitlines()[-1]
     assert [row["_key"] for row in lab.spark.sql(query).collect()] == ["[2]"]
     lab.run()
-    assert mirror(lab) == {1: 30}
+    assert main_table(lab) == {1: 30}
     epoch(lab, 40, row(2, 41, 7))
     lab.run()
-    assert mirror(lab) == {1: 30, 2: 7}, "a row that is changed at the source comes again"
+    assert main_table(lab) == {1: 30, 2: 7}, "a row that is changed at the source comes again"
 
 
 def run_through(lab: Lab, *steps: tuple[int, Callable[[], Any]]) -> None:
-    """A running pipeline: each step is taken when the mirror is published up to its second; the last one ends it."""
+    """A running pipeline: each step is taken when the main table is published up to its second; the last one ends
+    it."""
     stop, left = Event(), list(steps)
 
     def listen(progress: RunProgress) -> None:
@@ -330,7 +331,7 @@ def test_a_replay_beside_a_running_pipeline_frees_the_key_there(lab: Lab) -> Non
         epoch(lab, 20, row(2, 21, 7))
 
     run_through(lab, (9, lambda: epoch(lab, 10, row(2, 11, 3))), (19, replay), (29, lambda: None))
-    assert mirror(lab) == {1: 1, 2: 7}
+    assert main_table(lab) == {1: 1, 2: 7}
     assert put_away(lab) == []
 
 
@@ -345,7 +346,7 @@ def test_a_key_that_was_put_away_early_in_a_window_is_freed_by_a_replay(lab: Lab
         epoch(lab, 20, row(2, 21, 7))
 
     run_through(lab, (19, replay), (29, lambda: None))
-    assert mirror(lab) == {1: 2, 2: 7}
+    assert main_table(lab) == {1: 2, 2: 7}
     assert put_away(lab) == []
 
 
@@ -357,18 +358,18 @@ def test_a_key_in_quarantine_captures_what_follows_after_the_pipeline_was_told_t
     lab.tables = [table(columns=WIDE)]
     epoch(lab, 20, row(1, 21, 2), row(2, 21, 7), delete([3], at(21)))
     lab.run()
-    assert mirror(lab) == {1: 2}
+    assert main_table(lab) == {1: 2}
     expected = [("[2]", 5, False), ("[3]", 5, False), ("[2]", 21, True), ("[3]", 21, True)]
     assert put_away(lab) == expected
 
     epoch(lab, 30, row(1, 31, 3), row(4, 31, 2**70))
     with pytest.raises(DoesNotFit):
         lab.run()
-    assert mirror(lab) == {1: 2}, "a new bad row stops"
+    assert main_table(lab) == {1: 2}, "a new bad row stops"
     assert put_away(lab) == expected
 
     assert replayed(lab)["replayed"] == 4
-    assert mirror(lab) == {1: 2, 2: 7}, "the newest change of each key"
+    assert main_table(lab) == {1: 2, 2: 7}, "the newest change of each key"
 
 
 def test_stop_is_still_the_default(lab: Lab) -> None:

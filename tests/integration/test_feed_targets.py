@@ -1,4 +1,4 @@
-"""One source table, several targets: a changelog beside the mirror, and modes that change while the table lives."""
+"""One source table, several targets: a changelog beside the main table, and modes that change while the table lives."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def log(lab: Lab, name: str = "t__changelog") -> list[tuple[Any, ...]]:
     ]
 
 
-def mirror(lab: Lab) -> list[tuple[Any, ...]]:
+def main_table(lab: Lab) -> list[tuple[Any, ...]]:
     return [(row["a"], row["b"]) for row in lab.rows()]
 
 
@@ -67,7 +67,7 @@ def test_mirror_and_changelog_are_published_for_the_same_epochs_with_rows_as_the
     summary = lab.run()
     assert summary.tables == 2
     assert lab.resolved() == lab.resolved("t__changelog") == [at(5).text, at(9).text]
-    assert mirror(lab) == [(2, "z"), (3, "n")]
+    assert main_table(lab) == [(2, "z"), (3, "n")]
     assert log(lab) == [
         (1, "x", "insert", None),
         (1, "y", "update", {"a": 1, "b": "x"}),
@@ -124,7 +124,7 @@ def test_a_crash_between_the_commits_of_an_epoch_leaves_both_tables_with_every_c
     assert lab.exists("t__changelog")
     lab.run()
     assert lab.resolved() == lab.resolved("t__changelog") == [at(5).text, at(9).text]
-    assert mirror(lab) == [(1, "y"), (3, "n")]
+    assert main_table(lab) == [(1, "y"), (3, "n")]
     assert [row[:3] for row in log(lab)] == [
         (1, "x", "upsert"),
         (2, None, "upsert"),
@@ -145,7 +145,7 @@ def test_a_changelog_that_is_switched_on_later_begins_at_the_mirrors_frontier(ma
     lab.feed.resolved(at(9))
     lab.run()
     assert [row[:3] for row in log(lab)] == [(1, "y", "upsert"), (9, "beyond", "upsert")]
-    assert mirror(lab) == [(1, "y"), (9, "beyond")]
+    assert main_table(lab) == [(1, "y"), (9, "beyond")]
     assert lab.resolved("t__changelog") == [at(9).text]
 
 
@@ -161,7 +161,7 @@ def test_a_mirror_becomes_a_changelog_and_never_a_mirror_again(make_lab: Callabl
     rows = sorted(lab.rows(), key=lambda row: row["_position"] or "")
     assert [(r["a"], r["b"], r["_op"]) for r in rows] == [(1, "x", None), (1, "y", "upsert"), (1, None, "delete")]
     lab.tables = [table()]
-    with pytest.raises(ConfigError, match="cannot become a mirror") as caught:
+    with pytest.raises(ConfigError, match="cannot hold one row for each") as caught:
         lab.run()
     assert "new target" in caught.value.hint
 
@@ -191,7 +191,7 @@ def test_an_odd_source_table_is_refused_by_run_check_and_status_and_the_hint_tak
     lab.feed.resolved(at(5))
     with pytest.raises(ConfigError) as refused:
         lab.run()
-    assert mirror(lab) == [(1, "x")]
+    assert main_table(lab) == [(1, "x")]
     with lab.open() as pipeline:
         states = {line.table: line.state for line in pipeline.status()}
         checked = {one.source: one for one in pipeline.check().tables}

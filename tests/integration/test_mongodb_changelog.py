@@ -1,4 +1,4 @@
-"""Changelogs of collections: every change with the document as it was before, beside a mirror or alone."""
+"""Changelogs of collections: every change with the document as it was before, beside a main table or alone."""
 
 from __future__ import annotations
 

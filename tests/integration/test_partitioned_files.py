@@ -14,7 +14,7 @@ from uuid import UUID as Uuid
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from partition_builders import Publisher, options, planned, shape, without_metrics
+from partition_builders import Publisher, options, planned, source_schema, without_metrics
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
@@ -108,7 +108,7 @@ def test_a_filter_on_a_column_reads_the_files_of_its_partitions_alone(
     names = [name for name, (type_, _) in VALUES.items() if takes(Transform.parse(transform), type_)]
     columns = {"id": c.LONG, **{name: VALUES[name][0] for name in names}}
     table = shop.tables.ensure(
-        TableName((namespace,), "t"), shape(columns), options(*(spelled(transform, name) for name in names))
+        TableName((namespace,), "t"), source_schema(columns), options(*(spelled(transform, name) for name in names))
     )
     assert len(table.spec.fields) == len(names)
     rows: list[dict[str, Any]] = [{"id": n, **{name: VALUES[name][1][n] for name in names}} for n in range(3)]
@@ -148,7 +148,7 @@ def test_times_of_day_partition_tables_for_readers_that_know_them(
     catalog: Catalog, catalog_settings: CatalogSettings, namespace: str, shop: Publisher, transform: str
 ) -> None:
     table = shop.tables.ensure(
-        TableName((namespace,), "t"), shape({"id": c.LONG, "at": c.TIME}), options(spelled(transform, "at"))
+        TableName((namespace,), "t"), source_schema({"id": c.LONG, "at": c.TIME}), options(spelled(transform, "at"))
     )
     times = [time(22, 31, 8), time(0, 0, 0, 1), time(23, 59, 59, 999999), None]
     files = shop.write(table, [{"id": n, "at": at} for n, at in enumerate(times)], mode=DeleteMode.VECTORS)
@@ -176,7 +176,7 @@ def order(number: int, region: str | None = "eu", day: int = 1, amount: str = "1
 def test_several_fields_and_null_values_cut_the_rows_together(
     catalog: Catalog, spark: SparkSession, catalog_settings: CatalogSettings, namespace: str, shop: Publisher
 ) -> None:
-    table = shop.tables.ensure(TableName((namespace,), "t"), shape(ORDERS), options("day(at)", "region"))
+    table = shop.tables.ensure(TableName((namespace,), "t"), source_schema(ORDERS), options("day(at)", "region"))
     rows = [order(1), order(2, "us"), order(3, None), order(4, None, 2), order(5, "eu", 2), order(6, "eu", 2)]
     rows.append({**order(7), "at": None})
     files = shop.publish(table, rows, mode=DeleteMode.VECTORS)
@@ -208,7 +208,7 @@ def test_several_fields_and_null_values_cut_the_rows_together(
 def test_floats_that_are_no_numbers_have_partitions_of_their_own(
     spark: SparkSession, namespace: str, shop: Publisher
 ) -> None:
-    table = shop.tables.ensure(TableName((namespace,), "t"), shape({"id": c.LONG, "x": c.DOUBLE}), options("x"))
+    table = shop.tables.ensure(TableName((namespace,), "t"), source_schema({"id": c.LONG, "x": c.DOUBLE}), options("x"))
     values = [math.nan, math.inf, -math.inf, 0.0, -0.0, None, math.nan]
     files = shop.publish(table, [{"id": n, "x": x} for n, x in enumerate(values)], mode=DeleteMode.VECTORS)
     assert len(files) == 6
@@ -220,7 +220,7 @@ def test_floats_that_are_no_numbers_have_partitions_of_their_own(
 def test_the_files_of_very_many_partitions_are_handed_over_with_their_values(
     spark: SparkSession, namespace: str, shop: Publisher
 ) -> None:
-    table = shop.tables.ensure(TableName((namespace,), "t"), shape(ORDERS), options("region", "bucket(4, id)"))
+    table = shop.tables.ensure(TableName((namespace,), "t"), source_schema(ORDERS), options("region", "bucket(4, id)"))
     files = shop.publish(table, [order(n, f"r{n % 50}") for n in range(600)], mode=DeleteMode.VECTORS)
     assert len(files) == len({file.partition for file in files}) > 100
     assert [row["id"] for row in read(spark, table, "region = 'r7' AND id < 60")] == [57, 7]
@@ -231,12 +231,12 @@ def test_partitioning_evolves_in_the_middle_and_both_kinds_of_files_are_read(
     catalog: Catalog, spark: SparkSession, namespace: str, shop: Publisher
 ) -> None:
     name = TableName((namespace,), "t")
-    first = shop.tables.ensure(name, shape(ORDERS), options("day(at)"))
+    first = shop.tables.ensure(name, source_schema(ORDERS), options("day(at)"))
     old = data(shop.publish(first, [order(1, "eu", 1), order(2, "us", 2)]))
-    same_again = shop.tables.ensure(name, shape(ORDERS), options("day(at)"))
+    same_again = shop.tables.ensure(name, source_schema(ORDERS), options("day(at)"))
     assert same_again.spec == first.spec
-    assert shop.tables.ensure(name, shape(ORDERS), options()).spec == first.spec, "not configured: left alone"
-    second = shop.tables.ensure(name, shape(ORDERS), options("region", "bucket(4, id)"))
+    assert shop.tables.ensure(name, source_schema(ORDERS), options()).spec == first.spec, "not configured: left alone"
+    second = shop.tables.ensure(name, source_schema(ORDERS), options("region", "bucket(4, id)"))
     assert [f.name for f in second.spec.fields] == ["region", "id_bucket_4"]
     assert second.delete_spec.spec_id == 0
     new = data(shop.publish(second, [order(1, "us", 1, "9.00"), order(3, "eu", 2)]))
@@ -248,7 +248,7 @@ def test_partitioning_evolves_in_the_middle_and_both_kinds_of_files_are_read(
     assert {row.spec_id for row in shown} == {first.spec.spec_id, second.spec.spec_id}
     got = planned(catalog, name, catalog.iceberg.expressions.Expressions.equal("region", "eu"))
     assert got == {f.path for f in new if f.partition[0] == "eu"} | {f.path for f in old if b"eu" in bounds(f, 2)}
-    back = shop.tables.ensure(name, shape(ORDERS), options("day(at)"))
+    back = shop.tables.ensure(name, source_schema(ORDERS), options("day(at)"))
     assert back.spec.fields == first.spec.fields
     shop.publish(back, [order(4, "eu", 3)])
     assert [row["id"] for row in read(spark, back)] == [1, 2, 3, 4]
@@ -262,7 +262,7 @@ def test_a_row_that_moves_to_another_partition_leaves_none_behind(
     spark: SparkSession, namespace: str, shop: Publisher
 ) -> None:
     """H1."""
-    table = shop.tables.ensure(TableName((namespace,), "t"), shape(ORDERS), options("region"))
+    table = shop.tables.ensure(TableName((namespace,), "t"), source_schema(ORDERS), options("region"))
     shop.publish(table, [order(1, "eu"), order(2, "eu"), order(3, None)])
     shop.publish(table, [order(1, "us"), order(3, "eu")], [{"id": 2}])
     assert [(row["id"], row["region"]) for row in read(spark, table)] == [(1, "us"), (3, "eu")]
@@ -279,7 +279,7 @@ def test_a_table_of_somebody_else_gets_an_unpartitioned_spec_beside_its_own(
         "USING iceberg PARTITIONED BY (region) TBLPROPERTIES ('format-version' = '2')"
     )
     spark.sql(f"INSERT INTO frazil.{name.sql} VALUES (1, 'eu', timestamp'2024-01-01', 1.00), (2, 'us', null, null)")
-    table = shop.tables.ensure(name, shape(ORDERS), options())
+    table = shop.tables.ensure(name, source_schema(ORDERS), options())
     assert [field.name for field in table.spec.fields] == ["region"]
     assert table.delete_spec != table.spec
     assert not table.delete_spec.partitions
@@ -291,10 +291,10 @@ def test_a_table_that_identifies_its_rows_otherwise_is_refused(
     spark: SparkSession, namespace: str, shop: Publisher
 ) -> None:
     name = TableName((namespace,), "t")
-    made = shop.tables.ensure(name, shape(ORDERS), options())
+    made = shop.tables.ensure(name, source_schema(ORDERS), options())
     shop.publish(made, [order(1, "r1")], mode=DeleteMode.VECTORS)
     with pytest.raises(ConfigError, match=r"identifies its rows by id, but the key is region"):
-        shop.tables.ensure(name, shape(ORDERS, key=("region",)), options())
+        shop.tables.ensure(name, source_schema(ORDERS, key=("region",)), options())
 
 
 @pytest.mark.parametrize(
@@ -311,13 +311,13 @@ def test_a_partition_that_cannot_be_is_named_before_anything_is_made(
 ) -> None:
     name = TableName((namespace,), "t")
     with pytest.raises(ConfigError) as caught:
-        shop.tables.ensure(name, shape(ORDERS), options(partition))
+        shop.tables.ensure(name, source_schema(ORDERS), options(partition))
     assert all(word in caught.value.message for word in words)
     assert caught.value.hint
     assert not shop.tables.exists(name)
-    made = shop.tables.ensure(name, shape(ORDERS), options("region"))
+    made = shop.tables.ensure(name, source_schema(ORDERS), options("region"))
     with pytest.raises(ConfigError):
-        shop.tables.ensure(name, shape(ORDERS), options(partition))
+        shop.tables.ensure(name, source_schema(ORDERS), options(partition))
     assert shop.tables.load(name).spec == made.spec
 
 
@@ -340,7 +340,7 @@ def test_a_catalog_that_stages_no_creation_gets_the_partitioning_in_a_second_com
     catalog: Catalog, spark: SparkSession, namespace: str
 ) -> None:
     tables = Publisher(replace(catalog, java=WithoutStaging(catalog.java, spark))).tables
-    made = tables.create(TableName((namespace,), "t"), shape(ORDERS), options("region", sort=["id"]))
+    made = tables.create(TableName((namespace,), "t"), source_schema(ORDERS), options("region", sort=["id"]))
     assert [(spec.spec_id, len(spec.fields)) for spec in made.specs] == [(0, 0), (1, 1)]
     assert made.spec.spec_id == 1
     assert made.sort == (SortField("id"),)
@@ -348,10 +348,12 @@ def test_a_catalog_that_stages_no_creation_gets_the_partitioning_in_a_second_com
 
 def test_a_field_whose_name_is_a_column_gets_another_one(spark: SparkSession, namespace: str, shop: Publisher) -> None:
     table = shop.tables.ensure(
-        TableName((namespace,), "t"), shape({**ORDERS, "at_day": c.INT, "id_bucket_4": c.STRING}), options("day(at)")
+        TableName((namespace,), "t"),
+        source_schema({**ORDERS, "at_day": c.INT, "id_bucket_4": c.STRING}),
+        options("day(at)"),
     )
     assert [field.name for field in table.spec.fields] == ["at_day_2"]
-    table = shop.tables.ensure(table.name, shape(ORDERS), options("day(at)", "bucket(4, id)"))
+    table = shop.tables.ensure(table.name, source_schema(ORDERS), options("day(at)", "bucket(4, id)"))
     assert [field.name for field in table.spec.fields] == ["at_day_2", "id_bucket_4_2"]
     shop.publish(table, [{**order(1), "at_day": 5, "id_bucket_4": "x"}])
     assert [row["at_day"] for row in read(spark, table)] == [5]
@@ -362,7 +364,7 @@ def test_a_column_inside_a_struct_can_be_a_partition(
 ) -> None:
     inner = StructOf((Field(0, "code", c.STRING), Field(0, "at", c.DATE)))
     table = shop.tables.ensure(
-        TableName((namespace,), "t"), shape({"id": c.LONG, "s": inner}), options("s.code", "month(s.at)")
+        TableName((namespace,), "t"), source_schema({"id": c.LONG, "s": inner}), options("s.code", "month(s.at)")
     )
     rows = [{"id": 1, "s": {"code": "a", "at": date(2024, 1, 31)}}, {"id": 2, "s": {"code": "b", "at": None}}]
     files = data(shop.publish(table, [*rows, {"id": 3, "s": None}]))
@@ -378,7 +380,7 @@ def test_location_data_path_and_sort_order_are_those_configured(
     name = TableName((namespace,), "t")
     table = shop.tables.ensure(
         name,
-        shape(ORDERS),
+        source_schema(ORDERS),
         options(
             "region",
             sort=["amount desc"],
@@ -393,16 +395,16 @@ def test_location_data_path_and_sort_order_are_those_configured(
     assert pq.ParquetFile(files[0].path).read(["id"])["id"].to_pylist() == [3, 2, 1]
     shown = spark.sql(f"SELECT sort_order_id FROM frazil.{name.sql}.data_files").collect()
     assert [row.sort_order_id for row in shown] == [table.sort_order_id]
-    later = shop.tables.ensure(name, shape(ORDERS), options("region", sort=["at", "id desc nulls first"]))
+    later = shop.tables.ensure(name, source_schema(ORDERS), options("region", sort=["at", "id desc nulls first"]))
     assert later.sort == (SortField("at"), SortField("id", descending=True))
     assert later.sort_order_id != table.sort_order_id
-    assert shop.tables.ensure(name, shape(ORDERS), options("region")) == later
+    assert shop.tables.ensure(name, source_schema(ORDERS), options("region")) == later
 
 
 def test_a_filter_on_any_column_reads_only_the_files_whose_bounds_allow_for_it(
     catalog: Catalog, spark: SparkSession, namespace: str, shop: Publisher
 ) -> None:
-    table = shop.tables.ensure(TableName((namespace,), "t"), shape(ORDERS), options("region"))
+    table = shop.tables.ensure(TableName((namespace,), "t"), source_schema(ORDERS), options("region"))
     files = data(shop.publish(table, [order(n, f"r{n // 10}", amount=f"{n}.50") for n in range(60)]))
     assert len(files) == 6
     expressions = catalog.iceberg.expressions.Expressions
@@ -441,7 +443,7 @@ KEYS: Mapping[str, str] = {
 @pytest.mark.parametrize("name", KEYS)
 def test_a_bloom_filter_of_a_key_hides_no_row(spark: SparkSession, namespace: str, shop: Publisher, name: str) -> None:
     type_, values = VALUES[name]
-    table = shop.tables.ensure(TableName((namespace,), "t"), shape({"k": type_}, key=("k",)), options())
+    table = shop.tables.ensure(TableName((namespace,), "t"), source_schema({"k": type_}, key=("k",)), options())
     files = shop.publish(table, [{"k": v} for v in values], key=("k",), mode=DeleteMode.VECTORS, bloom_filter=True)
     assert all(pq.ParquetFile(f.path).metadata.row_group(0).column(0).bloom_filter_length for f in files)
     assert [row["k"] for row in read(spark, table, f"k = {KEYS[name]}")] == [as_spark(type_, values[0])]

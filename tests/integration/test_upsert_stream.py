@@ -200,8 +200,8 @@ def test_a_table_that_is_made_again_under_a_running_query_is_an_error(world: Wor
     world.tables.drop(world.table)
     with pytest.raises(TableChanged, match="was dropped while"):
         world.publish(1, [(1, 2, "b", "u")])
-    shape = SourceSchema((Column("id", LONG, "", ""), Column("name", STRING, "", "")), ("id",), "")
-    world.tables.create(world.table, shape, TableOptions(mode=DeleteMode.EQUALITY))
+    source_schema = SourceSchema((Column("id", LONG, "", ""), Column("name", STRING, "", "")), ("id",), "")
+    world.tables.create(world.table, source_schema, TableOptions(mode=DeleteMode.EQUALITY))
     with pytest.raises(TableChanged, match="created again"):
         world.publish(1, [(1, 2, "b", "u")])
     assert world.snapshots() == 0
@@ -265,8 +265,8 @@ def test_rows_that_somebody_adds_to_the_empty_table_meanwhile_are_replaced_by_ke
 
 
 def test_an_op_column_that_the_target_has_is_stored(world: World) -> None:
-    shape = SourceSchema((Column("id", LONG, "", ""), Column("op", STRING, "", "")), ("id",), "")
-    world.tables.create(world.table, shape, TableOptions(mode=DeleteMode.EQUALITY))
+    source_schema = SourceSchema((Column("id", LONG, "", ""), Column("op", STRING, "", "")), ("id",), "")
+    world.tables.create(world.table, source_schema, TableOptions(mode=DeleteMode.EQUALITY))
     world.publish(0, [(1, 1, "a", "c"), (2, 1, "b", "r")])
     world.publish(1, [(2, 2, None, "d")])
     assert world.rows("id, op, name") == [(1, "c", "a")]

@@ -22,7 +22,7 @@ from integration.feed_builders import Lab, at, table
 from interop.type_matrix import CELLS, REFUSED, ROWS, case, csv_text, parquet_value
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
-from unit.sources.cockroach_feed import shape
+from unit.sources.cockroach_feed import source_schema
 from unit.sources.cockroach_parquet import STRING_TYPE, write
 
 from frazil.errors import BadInput
@@ -104,13 +104,13 @@ def assert_equal(found: list[dict[str, Any]], names: tuple[str, ...]) -> None:
 
 def test_both_roads_of_the_decoder_give_the_matrix() -> None:
     """H29: the pipeline takes the fast road for all of it, so the exact one is asked here."""
-    its_shape = shape(a="INT8", **{name: CELLS[name].source for name in JSON_NAMES})
-    known = DecodedTable("t", its_shape)
+    its_schema = source_schema(a="INT8", **{name: CELLS[name].source for name in JSON_NAMES})
+    known = DecodedTable("t", its_schema)
     keys = pa.array([f"[{row}]" for row in range(ROWS)])
     payloads = pa.array([line(row, 1).split(', "key": [')[0][len('{"after": ') :].encode() for row in range(ROWS)])
-    fast = fast_columns(known, its_shape.columns, payloads)
-    exact = exact_columns(known, its_shape.columns, keys, payloads)
-    for column, one, other in zip(its_shape.columns, fast, exact, strict=True):
+    fast = fast_columns(known, its_schema.columns, payloads)
+    exact = exact_columns(known, its_schema.columns, keys, payloads)
+    for column, one, other in zip(its_schema.columns, fast, exact, strict=True):
         assert one.type == other.type, column.name
         assert [repr(plain(value)) for value in one.to_pylist()] == [repr(plain(value)) for value in other.to_pylist()]
 

@@ -252,9 +252,9 @@ class _Session:
         if not _is_changefeed(self._statement):
             self._send(b"n")
             return
-        shape = int(self._binary and not self._server.text_only)
+        source_schema = int(self._binary and not self._server.text_only)
         columns = b"".join(
-            name + b"\0" + struct.pack("!IHIhih", 0, 0, oid, -1, -1, shape)
+            name + b"\0" + struct.pack("!IHIhih", 0, 0, oid, -1, -1, source_schema)
             for name, oid in ((b"table", _TEXT), (b"key", _BYTEA), (b"value", _BYTEA))
         )
         self._send(b"T", struct.pack("!H", 3) + columns)

@@ -113,7 +113,7 @@ def _summaries_alone(head: TableHead, job: JobId) -> Reading:
 
 def _property_alone(head: TableHead, job: JobId) -> Reading:
     """On a branch, which has none, there is nothing to get wrong."""
-    entry = head.mirror(job)
+    entry = head.in_property(job)
     return read_frontier(head, job) if entry is None else At(entry)
 
 

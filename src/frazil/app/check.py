@@ -23,7 +23,7 @@ from frazil.iceberg.tables.tables import LoadedTable
 from frazil.ingest.loop.claims import Claims
 from frazil.ingest.loop.components import Components
 from frazil.ingest.loop.mode_checks import check_parts
-from frazil.ingest.loop.target_tables import companion, roles_of
+from frazil.ingest.loop.target_tables import roles_of, side_table
 from frazil.ingest.write.schema_tracker import SchemaTracker, known_by
 from frazil.model.ports import Remarks, TriesRows
 from frazil.model.results import CheckedCatalog, CheckedColumn, CheckedTable, CheckReport, MadeAs, TableAction
@@ -35,7 +35,11 @@ def check(parts: Components, catalogs: Sequence[CheckedCatalog], feed: str) -> C
     claims = claims_of(parts)
     routes = claims.routes
     checked = [_checked(parts, taken) for taken in routes]
-    known = [(taken, shape) for taken, (_, shape) in zip(routes, checked, strict=True) if shape is not None]
+    known = [
+        (taken, source_schema)
+        for taken, (_, source_schema) in zip(routes, checked, strict=True)
+        if source_schema is not None
+    ]
     return CheckReport(
         tables=(*(table for table, _ in checked), *_missing(parts, routes), *_refused(claims), *_unmet(parts, claims)),
         catalogs=tuple(catalogs),
@@ -49,34 +53,34 @@ def _checked(parts: Components, taken: Route) -> tuple[CheckedTable, SourceSchem
     exists = parts.tables.exists(target)
     try:
         loaded = parts.tables.load(target) if exists else None
-        shape = SchemaTracker(parts.source).preview(taken, loaded)
+        source_schema = SchemaTracker(parts.source).preview(taken, loaded)
     except errors.Terminal as error:  # the trouble of one table is its own here, too
         return _untold(parts, taken, *_problem(error)), None
     notes: list[str] = []
-    if shape is None:
+    if source_schema is None:
         told = "nothing tells its columns and key yet: pin them with `columns:` and `key:`, or wait for its first rows"
         return _untold(parts, taken, *(_remarks(parts, taken) or [told])), None
     action = TableAction.EXISTS if exists else TableAction.CREATE
     if loaded is not None and not loaded.is_unused:
-        action, notes = _evolution(parts, taken, shape, loaded)
+        action, notes = _evolution(parts, taken, source_schema, loaded)
     else:
-        notes = _renamed(named(target, shape, taken.entry.options))
-    notes += _rows_that_do_not_fit(parts, taken.source, shape)
-    notes += _parts(taken, shape)
+        notes = _renamed(named(target, source_schema, taken.entry.options))
+    notes += _rows_that_do_not_fit(parts, taken.source, source_schema)
+    notes += _parts(taken, source_schema)
     notes += _remarks(parts, taken)
-    notes += _companions(parts, taken)
-    columns = tuple(CheckedColumn(c.name, str(c.type), c.source_type, c.origin) for c in shape.columns)
+    notes += _side_tables(parts, taken)
+    columns = tuple(CheckedColumn(c.name, str(c.type), c.source_type, c.origin) for c in source_schema.columns)
     checked = CheckedTable(
         source=taken.source,
         target=target.text,
         action=action,
         columns=columns,
-        key=shape.key,
-        key_origin=shape.key_origin,
+        key=source_schema.key,
+        key_origin=source_schema.key_origin,
         notes=tuple(notes),
         made=_made(parts, taken, loaded),
     )
-    return checked, shape
+    return checked, source_schema
 
 
 def _made(parts: Components, taken: Route, loaded: LoadedTable | None) -> MadeAs:
@@ -86,21 +90,21 @@ def _made(parts: Components, taken: Route, loaded: LoadedTable | None) -> MadeAs
     if loaded is not None:
         partition = partition or partition_texts(loaded.spec, loaded.schema)
         sort = sort or tuple(order.text for order in loaded.sort)
-    beside = [companion(taken.target, role) for role in Role if role is not Role.MIRROR]
-    wanted = [companion(taken.target, role) for role in roles_of(taken, parts.config)]
+    beside = [side_table(taken.target, role) for role in Role if role is not Role.MAIN]
+    wanted = [side_table(taken.target, role) for role in roles_of(taken, parts.config)]
     return MadeAs(
         deletes=options.mode.value,
         format_version=options.format_version if loaded is None else loaded.format_version,
         partition=partition,
         sort=sort,
-        companions=tuple(name.text for name in beside if name in wanted or parts.tables.exists(name)),
+        side_tables=tuple(name.text for name in beside if name in wanted or parts.tables.exists(name)),
     )
 
 
-def _companions(parts: Components, taken: Route) -> list[str]:
+def _side_tables(parts: Components, taken: Route) -> list[str]:
     """What would stop tables beside this one, which are written with it."""
     notes = []
-    for name in (companion(taken.target, role) for role in Role if role is not Role.MIRROR):
+    for name in (side_table(taken.target, role) for role in Role if role is not Role.MAIN):
         try:
             if parts.tables.exists(name):
                 parts.tables.load(name)
@@ -113,27 +117,27 @@ def _remarks(parts: Components, taken: Route) -> list[str]:
     return list(parts.source.remarks(taken.source)) if isinstance(parts.source, Remarks) else []
 
 
-def _parts(taken: Route, shape: SourceSchema) -> list[str]:
+def _parts(taken: Route, source_schema: SourceSchema) -> list[str]:
     """What there is to say of a table whose rows come in parts."""
-    known = [family for family in families(shape) if family != UNNAMED]
+    known = [family for family in families(source_schema) if family != UNNAMED]
     if not known:
         return []
     try:
-        check_parts(taken.source, taken.entry, shape)
+        check_parts(taken.source, taken.entry, source_schema)
     except errors.ConfigError as error:
         return _problem(error)
     return [f"put together of the column families {', '.join(known)}"]
 
 
 def _evolution(
-    parts: Components, taken: Route, shape: SourceSchema, loaded: LoadedTable
+    parts: Components, taken: Route, source_schema: SourceSchema, loaded: LoadedTable
 ) -> tuple[TableAction, list[str]]:
     """What a run would change in the table before it writes to it, or what would stop it."""
     target, options = taken.target, taken.entry.options
     known = known_by(loaded, options.mode)
     assert known is not None
     try:
-        settled = settle(target, shape, known, options)
+        settled = settle(target, source_schema, known, options)
         change = parts.tables.plan(target, target_columns(target, settled, options.mode), options)
         # A column that is yet to be added or renamed may be what the table is to be partitioned by.
         layout = () if change.steps else parts.tables.plan_layout(target, options).texts
@@ -145,12 +149,12 @@ def _evolution(
     return (TableAction.ADD_COLUMNS if change.added else TableAction.CHANGE_COLUMNS), notes
 
 
-def _rows_that_do_not_fit(parts: Components, source: str, shape: SourceSchema) -> list[str]:
+def _rows_that_do_not_fit(parts: Components, source: str, source_schema: SourceSchema) -> list[str]:
     """What the first of the sampled rows that could not be taken says."""
     if not isinstance(parts.source, TriesRows):
         return []
     try:
-        parts.source.try_rows(source, shape)
+        parts.source.try_rows(source, source_schema)
     except errors.BadInput as error:
         return _problem(error)
     return []

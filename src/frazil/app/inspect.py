@@ -20,7 +20,7 @@ from frazil.config.table_entries import TableEntry
 from frazil.ingest.loop.claims import Claims, claimed
 from frazil.ingest.loop.components import Components
 from frazil.ingest.loop.table_stats import TableStats
-from frazil.ingest.loop.target_tables import companion, companion_of
+from frazil.ingest.loop.target_tables import main_table_of, side_table
 from frazil.ingest.quarantine.replay import undone
 from frazil.maintenance.commit_rewrite import MADE_BY
 from frazil.model.commit import Accepted, CommitPlan
@@ -104,7 +104,7 @@ def consistent(parts: Components, recorded: Sequence[ConsistentEpoch], moment: P
     """All tables at one moment: the one asked for, else the newest. Raises ConfigError if not all of them are published
     up to there, or one of them cannot be read that far back any more."""
     job = parts.config.job
-    heads = {target: parts.committer.head(target) for target in mirrors(parts) if parts.tables.exists(target)}
+    heads = {target: parts.committer.head(target) for target in main_tables(parts) if parts.tables.exists(target)}
     frontiers = [entry.resolved for head in heads.values() if (entry := head.newest(job)) is not None]
     if not frontiers:
         raise errors.ConfigError(
@@ -167,7 +167,7 @@ def rewind(parts: Components, table: str) -> str:
 
 def _undone(parts: Components, target: TableName, head: TableHead, resolved: Position) -> str:
     """What there is to say of replays that the rollback took away; empty if there are none."""
-    name = companion(companion_of(target), Role.QUARANTINE)
+    name = side_table(main_table_of(target), Role.QUARANTINE)
     if not parts.tables.exists(name):
         return ""
     found = undone(parts.committer.head(name), head, parts.config.job.text, resolved)
@@ -187,7 +187,7 @@ def _undone(parts: Components, target: TableName, head: TableHead, resolved: Pos
 
 def sql_name(config: PipelineConfig, table: TableName) -> str:
     """As Spark SQL knows the table: with its catalog, quoted where a name wants it."""
-    catalog = catalog_of(config, config.entries.filling(companion_of(table)))
+    catalog = catalog_of(config, config.entries.filling(main_table_of(table)))
     parts = (catalog.name, *table.namespace, table.name)
     return ".".join(part if _PLAIN.fullmatch(part) else f"`{part}`" for part in parts)
 
@@ -242,7 +242,7 @@ def _status(parts: Components, target: TableName) -> TableStatus:
 def _quarantined(parts: Components, target: TableName, head: TableHead) -> int | None:
     """How many changes are in the table's quarantine; None if it has none, or if another source table is published
     under that name."""
-    name, job = companion(target, Role.QUARANTINE), parts.config.job
+    name, job = side_table(target, Role.QUARANTINE), parts.config.job
     if parts.quarantined is None or not parts.tables.exists(name):
         return None
     beside = parts.committer.head(name)
@@ -253,16 +253,16 @@ def _quarantined(parts: Components, target: TableName, head: TableHead) -> int |
     return 0 if snapshot_id is None else parts.quarantined.keys(name, snapshot_id)[1]
 
 
-def mirrors(parts: Components) -> list[TableName]:
-    """The targets of the source's tables, without their companions."""
+def main_tables(parts: Components) -> list[TableName]:
+    """The targets of the source's tables, without their side tables."""
     offered = [taken.target for taken in claims_of(parts).routes]
     return list(dict.fromkeys([*(target_named(parts, entry) for entry in exact_entries(parts)), *offered]))
 
 
-def mirror(parts: Components, table: str) -> TableName:
-    """A target that has, or may have, companions. Raises ConfigError if it is none."""
+def main_table(parts: Components, table: str) -> TableName:
+    """A target that has, or may have, side tables. Raises ConfigError if it is none."""
     target = _own(parts, table)
-    if target not in mirrors(parts):
+    if target not in main_tables(parts):
         raise errors.ConfigError(
             f"{table} stands beside another table",
             hint=f"Name the table it belongs to: {target.text.rpartition('__')[0]}.",
@@ -290,13 +290,13 @@ def claims_of(parts: Components) -> Claims:
 
 def _targets(parts: Components, claims: Claims) -> list[TableName]:
     """The targets of the source's tables, and of entries whose table the source does not show yet."""
-    offered = [companion(taken.target, role) for taken in claims.routes for role in _shown_roles(taken.entry)]
+    offered = [side_table(taken.target, role) for taken in claims.routes for role in _shown_roles(taken.entry)]
     return list(dict.fromkeys([*_all_named(parts), *offered]))
 
 
 def _all_named(parts: Components) -> list[TableName]:
     named = [(target_named(parts, entry), entry) for entry in exact_entries(parts)]
-    return [companion(target, role) for target, entry in named for role in _shown_roles(entry)]
+    return [side_table(target, role) for target, entry in named for role in _shown_roles(entry)]
 
 
 def exact_entries(parts: Components) -> list[TableEntry]:
@@ -305,8 +305,8 @@ def exact_entries(parts: Components) -> list[TableEntry]:
 
 
 def _shown_roles(entry: TableEntry) -> tuple[Role, ...]:
-    """A quarantine is shown as a number beside its mirror."""
-    return (Role.MIRROR, Role.CHANGELOG) if entry.changelog else (Role.MIRROR,)
+    """A quarantine is shown as a number beside its main table."""
+    return (Role.MAIN, Role.CHANGELOG) if entry.changelog else (Role.MAIN,)
 
 
 def target_named(parts: Components, entry: TableEntry) -> TableName:

@@ -31,8 +31,8 @@ def pin_block(config: PipelineConfig, found: Sequence[tuple[Route, SourceSchema]
         return ""
     of_documents = isinstance(config.source, MongoSource)
     lines = ["tables:"]
-    for taken, shape in found:
-        lines += _pinned(taken, shape, of_documents)
+    for taken, source_schema in found:
+        lines += _pinned(taken, source_schema, of_documents)
     spelled_out = {id(taken.entry) for taken, _ in found}
     for entry in config.tables:
         if is_pattern(entry.source) or id(entry) not in spelled_out:
@@ -40,16 +40,18 @@ def pin_block(config: PipelineConfig, found: Sequence[tuple[Route, SourceSchema]
     return "\n".join(lines) + "\n"
 
 
-def _pinned(taken: Route, shape: SourceSchema, of_documents: bool) -> Iterator[str]:
-    entry, names = taken.entry, {column.name: column.carried_as[0] for column in shape.columns}
+def _pinned(taken: Route, source_schema: SourceSchema, of_documents: bool) -> Iterator[str]:
+    entry, names = taken.entry, {column.name: column.carried_as[0] for column in source_schema.columns}
     settings = _settings(entry) | {"source": full_name(entry.source, taken.source), "target": taken.target.text}
     origins: dict[str, str] = {}
     if not of_documents:  # the key of a collection is its _id
-        settings["key"] = [names[name] for name in shape.key]
-        origins["key"] = shape.key_origin
+        settings["key"] = [names[name] for name in source_schema.key]
+        origins["key"] = source_schema.key_origin
     columns: dict[str, tuple[str, str]] = {}
     if entry.mapping is None or entry.mapping.mode == "auto":
-        columns = {names[c.name]: (text, c.origin) for c in shape.columns if (text := _type_text(c, of_documents))}
+        columns = {
+            names[c.name]: (text, c.origin) for c in source_schema.columns if (text := _type_text(c, of_documents))
+        }
     settings.pop("columns", None)
     return _entry(settings, origins, columns)
 

@@ -30,7 +30,7 @@ from frazil.errors import ConfigError
 from frazil.iceberg.jvm.watchdog import abandon, stop_session
 from frazil.iceberg.system.consistent_epochs import ConsistentEpochs
 from frazil.ingest.catalog_handles import checked_catalogs
-from frazil.ingest.loop.target_tables import companion
+from frazil.ingest.loop.target_tables import side_table
 from frazil.ingest.quarantine.replay import Replay
 from frazil.ingest.quarantine.store import listed
 from frazil.maintenance.drop import drop_table
@@ -185,7 +185,7 @@ class Pipeline:
 
     def request_resync(self, table: str) -> None:
         """Has the pipeline load a table anew, when it starts or reloads. Raises ConfigError if that cannot be."""
-        target = inspection.mirror(self.assembled.parts, table)
+        target = inspection.main_table(self.assembled.parts, table)
         check_rescans(self.assembled, table)
         moment = self.clock.now().isoformat(timespec="seconds")
         self.assembled.parts.tables.set_property(target, self.config.job.resync_property, moment)
@@ -193,11 +193,11 @@ class Pipeline:
     def maintain(self, table: str | None = None, *, dry: bool = False) -> Iterator[MaintenanceStep]:
         """Keeps one target table, or all, small and fast to read; tells what was done, or with `dry` what would be."""
         parts = self.assembled.parts
-        targets = inspection.mirrors(parts) if table is None else [inspection.mirror(parts, table)]
+        targets = inspection.main_tables(parts) if table is None else [inspection.main_table(parts, table)]
         there = [
             name
             for target in targets
-            for name in (companion(target, role) for role in Role)
+            for name in (side_table(target, role) for role in Role)
             if parts.tables.exists(name)
         ]
         maintenance = Maintenance(self.config, self.assembled.places, self.spark, self.clock)
@@ -218,8 +218,8 @@ class Pipeline:
         doctor = Doctor(self.config, assembly.places, parts.arbiter, self.spark, self.clock)
         names = tables or [
             name.text
-            for target in inspection.mirrors(parts)
-            for name in (companion(target, role) for role in Role)
+            for target in inspection.main_tables(parts)
+            for name in (side_table(target, role) for role in Role)
             if parts.tables.exists(name)
         ]
         patients = [doctor.find(name) for name in names]
@@ -228,14 +228,14 @@ class Pipeline:
     def quarantine(self, table: str | None = None) -> list[QuarantinedChange]:
         """What is in quarantine, of one target table or of all, each in source order."""
         parts = self.assembled.parts
-        targets = inspection.mirrors(parts) if table is None else [inspection.mirror(parts, table)]
+        targets = inspection.main_tables(parts) if table is None else [inspection.main_table(parts, table)]
         return [change for target in targets for change in listed(parts, self.assembled.quarantined, target)]
 
     def replay(self, table: str) -> ReplayReport:
         """Applies what is in quarantine of a target table again, with today's configuration. May be run beside the
         pipeline, and again after a failure."""
         parts, assembly = self.assembled.parts, self.assembled
-        target = inspection.mirror(parts, table)
+        target = inspection.main_table(parts, table)
         source = inspection.source_of(parts, target)
         return Replay(parts, assembly.quarantined, assembly.committer, source).run()
 

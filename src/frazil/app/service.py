@@ -227,13 +227,14 @@ class Service:
 
     def resync(self, table: str) -> str:
         run = self._supervisor
-        mirrors = {} if run is None else {one.name: one for one in run.tables.values() if one.is_mirror}
-        if run is None or table not in mirrors:
+        main_tables = {} if run is None else {one.name: one for one in run.tables.values() if one.is_main}
+        if run is None or table not in main_tables:
             raise errors.ConfigError(
-                f"{table} is no table of this pipeline", hint=f"its tables: {', '.join(sorted(mirrors)) or _STARTING}"
+                f"{table} is no table of this pipeline",
+                hint=f"its tables: {', '.join(sorted(main_tables)) or _STARTING}",
             )
         check_rescans(self._pipeline.assembled, table)
-        run.resync(mirrors[table].source)
+        run.resync(main_tables[table].source)
         return f"{table} is loaded anew on a branch; readers see it when it is complete"
 
     def progress(self) -> RunProgress:

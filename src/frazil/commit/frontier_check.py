@@ -60,33 +60,35 @@ Reading = Fresh | At | RolledBack | Damaged
 def read_frontier(head: TableHead, job: JobId) -> Reading:
     mark = head.mark(job)
     try:
-        entry, mirror = head.newest(job), _mirror(head, job)
+        entry, in_property = head.newest(job), _property_entry(head, job)
         forgotten_by = None if mark is None or entry is not None else Fence.parse(mark.summary["frazil.fence"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return Damaged(f"{type(error).__name__}: {error}")
-    if mirror is None:
+    if in_property is None:
         return Fresh(forgotten_by) if entry is None else At(entry)
     if mark is None:
-        return At(mirror) if _expired(head, mirror) else RolledBack(mirror, None, head.history_is_whole)
-    if _sequence(mirror) > mark.sequence_number and mirror.snapshot_id != mark.snapshot_id:
-        return RolledBack(mirror, entry, starts_over=entry is None)
+        return At(in_property) if _expired(head, in_property) else RolledBack(in_property, None, head.history_is_whole)
+    if _sequence(in_property) > mark.sequence_number and in_property.snapshot_id != mark.snapshot_id:
+        return RolledBack(in_property, entry, starts_over=entry is None)
     return Fresh(forgotten_by) if entry is None else At(entry)
 
 
-def _mirror(head: TableHead, job: JobId) -> LedgerEntry | None:
-    mirror = head.mirror(job)
-    if mirror is None and job.ledger_property in head.properties:
+def _property_entry(head: TableHead, job: JobId) -> LedgerEntry | None:
+    in_property = head.in_property(job)
+    if in_property is None and job.ledger_property in head.properties:
         raise ValueError(f"the property {job.ledger_property} holds no ledger entry")
-    if mirror is not None and (mirror.job != job or not isinstance(mirror.sequence_number, int)):
+    if in_property is not None and (in_property.job != job or not isinstance(in_property.sequence_number, int)):
         raise ValueError(f"the property {job.ledger_property} holds an entry of another pipeline or no sequence number")
-    return mirror
+    return in_property
 
 
-def _expired(head: TableHead, mirror: LedgerEntry) -> bool:
+def _expired(head: TableHead, in_property: LedgerEntry) -> bool:
     """Whether the entry lies in the part of the history that was cut off."""
-    return not head.history_is_whole and _sequence(mirror) < head.ancestry[-1].sequence_number
+    return not head.history_is_whole and _sequence(in_property) < head.ancestry[-1].sequence_number
 
 
-def _sequence(mirror: LedgerEntry) -> int:
-    assert mirror.sequence_number is not None  # the property always carries it: `_mirror` refuses one without
-    return mirror.sequence_number
+def _sequence(in_property: LedgerEntry) -> int:
+    assert (
+        in_property.sequence_number is not None
+    )  # the property always carries it: `_property_entry` refuses one without
+    return in_property.sequence_number

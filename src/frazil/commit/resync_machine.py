@@ -351,9 +351,9 @@ def _marked_by(heads: BranchedHead, coordinator: Coordinator) -> bool:
 def _is_on_main(main: TableHead, loaded: LedgerEntry, job: JobId) -> bool:
     """Also if all of the load but its adoption has expired, and if main was rolled back behind it since."""
     seen = {id_ for snapshot in main.ancestry for id_ in (snapshot.snapshot_id, snapshot.parent_id)}
-    mirror = main.mirror(job)
+    in_property = main.in_property(job)
     return loaded.snapshot_id in seen or (
-        mirror is not None and (mirror.operation, mirror.batch_id) == (ADOPT, loaded.batch_id)
+        in_property is not None and (in_property.operation, in_property.batch_id) == (ADOPT, loaded.batch_id)
     )
 
 

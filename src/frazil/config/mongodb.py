@@ -26,7 +26,7 @@ class MongoSource(Settings):
     uri: Annotated[str, AfterValidator(starts_with(_URIS, "a URI mongodb://... or mongodb+srv://..."))] = Field(
         description=(
             "The connection string, with user, password and TLS settings as MongoDB documents them. The user needs the "
-            "role `read` on what it mirrors; pipelines over several databases need readAnyDatabase."
+            "role `read` on what it reads; pipelines over several databases need readAnyDatabase."
         ),
         examples=["mongodb://frazil:secret@localhost:27017/?replicaSet=rs0"],
     )

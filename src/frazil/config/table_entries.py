@@ -82,7 +82,7 @@ class TableEntry(Settings):
     changelog: bool = Field(
         default=False,
         description=(
-            "Keeps a changelog beside the mirror, in `<target>__changelog`, published for the same epochs: every "
+            "Keeps a changelog beside the main table, in `<target>__changelog`, published for the same epochs: every "
             "change with `_op`, `_position` and, where the source tells it, `_before`."
         ),
     )

@@ -1,6 +1,6 @@
 """Binds decoded columns to the fields of a table.
 
-    decoder's batch     id, name, tags                  by name, once per batch shape
+    decoder's batch     id, name, tags                  by name, once per source schema
     table's fields      1 id, 2 name, 5 note, 6 tags    -> id, name, null, tags with field ids
 
 From here on a column is its field id (H30), and so is whatever is nested in it: structs bind by name at each level. A

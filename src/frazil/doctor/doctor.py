@@ -32,7 +32,7 @@ from frazil.doctor.repairs import Repairs, Tools
 from frazil.doctor.tasks import SparkExamining
 from frazil.errors import BadInput, ConfigError, FrazilError, TableChanged, Terminal, Transient
 from frazil.ingest.catalog_handles import CatalogHandle, Catalogs
-from frazil.ingest.loop.target_tables import companion_of
+from frazil.ingest.loop.target_tables import main_table_of
 from frazil.maintenance.compact.tasks import SparkRewriting
 from frazil.maintenance.convert.planner import plan_conversion
 from frazil.maintenance.convert.runner import Convert
@@ -137,7 +137,7 @@ class Doctor:
 
     def with_a_way(self, table: TableName, finding: Finding) -> Finding:
         """What can be mended by loading the table anew says how its source does that."""
-        claim = self._config.entries.claiming(companion_of(table))
+        claim = self._config.entries.claiming(main_table_of(table))
         if finding.trouble not in _LOADED_ANEW or finding.fixable or claim is None:
             return finding
         way = _RESYNC if isinstance(self._config.source, MongoSource) else _DROP_AND_RUN
@@ -158,7 +158,7 @@ class Doctor:
 
     def key_of(self, table: TableName) -> tuple[str, ...]:
         """What the configuration says of a table that may name no identifier fields of its own."""
-        entry = self._config.entries.filling(table) if companion_of(table) == table else None
+        entry = self._config.entries.filling(table) if main_table_of(table) == table else None
         return entry.key if entry is not None and entry.deletes.needs_key else ()
 
     @property
@@ -206,7 +206,7 @@ class Doctor:
                 return LedgerView(job=job.text, state=LedgerState.DAMAGED, reason=reason)
             case RolledBack(lost, left, starts_over):
                 return LedgerView(
-                    job=job.text, state=LedgerState.ROLLED_BACK, entry=left, mirror=lost, starts_over=starts_over
+                    job=job.text, state=LedgerState.ROLLED_BACK, entry=left, in_property=lost, starts_over=starts_over
                 )
             case Fresh():
                 return LedgerView(job=job.text, state=LedgerState.FRESH)
@@ -216,7 +216,7 @@ class Doctor:
                     job=job.text,
                     state=LedgerState.AT,
                     entry=head.newest(job),
-                    mirror=head.mirror(job),
+                    in_property=head.in_property(job),
                     tagged=None if tag is None else tag.snapshot_id,
                     generation=self._generation(job),
                 )

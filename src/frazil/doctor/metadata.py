@@ -95,14 +95,14 @@ class LedgerState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerView:
-    """One pipeline's ledger in one table: the newest `entry` on main, the one in the property (`mirror`), and the
+    """One pipeline's ledger in one table: the newest `entry` on main, the one in the property (`in_property`), and the
     snapshot that the tag names. `reason` is why it is damaged; `starts_over` if nothing of it is left on main.
     `generation` is what the register of pipelines knows; None if it does not know this one."""
 
     job: str
     state: LedgerState
     entry: LedgerEntry | None = None
-    mirror: LedgerEntry | None = None
+    in_property: LedgerEntry | None = None
     tagged: int | None = None
     reason: str = ""
     starts_over: bool = False
@@ -133,7 +133,7 @@ def _damaged(view: LedgerView) -> Finding:
 
 
 def _rolled_back(view: LedgerView) -> Finding:
-    lost, left = view.mirror, view.entry
+    lost, left = view.in_property, view.entry
     at = "" if lost is None else f" {lost.resolved} (snapshot {lost.snapshot_id})"
     now = f"goes on from {left.resolved}" if left else "starts over" if view.starts_over else "cannot tell what it has"
     return Finding(
@@ -148,17 +148,17 @@ def _rolled_back(view: LedgerView) -> Finding:
 
 
 def _disagreements(view: LedgerView) -> list[Finding]:
-    entry, mirror = view.entry, view.mirror
-    told = entry or mirror
+    entry, in_property = view.entry, view.in_property
+    told = entry or in_property
     if told is None:
         return []
     found = []
-    if mirror is None:
+    if in_property is None:
         found.append(f"the property frazil.{view.job}.ledger is gone")
-    elif entry is not None and mirror.snapshot_id == entry.snapshot_id and _facts(mirror) != _facts(entry):
+    elif entry is not None and in_property.snapshot_id == entry.snapshot_id and _facts(in_property) != _facts(entry):
         found.append(f"property and summary of snapshot {entry.snapshot_id} tell different things")
-    elif entry is not None and mirror.snapshot_id != entry.snapshot_id:
-        found.append(f"the property names snapshot {mirror.snapshot_id}, the newest epoch is {entry.snapshot_id}")
+    elif entry is not None and in_property.snapshot_id != entry.snapshot_id:
+        found.append(f"the property names snapshot {in_property.snapshot_id}, the newest epoch is {entry.snapshot_id}")
     if view.tagged is None:
         found.append(f"the tag frazil_{view.job} is gone")
     elif view.tagged != told.snapshot_id:
@@ -178,7 +178,7 @@ def _disagreements(view: LedgerView) -> list[Finding]:
 
 
 def _behind_register(view: LedgerView) -> list[Finding]:
-    newest = max((one.fence.generation for one in (view.entry, view.mirror) if one is not None), default=0)
+    newest = max((one.fence.generation for one in (view.entry, view.in_property) if one is not None), default=0)
     if view.generation is None or view.generation >= newest:
         return []
     return [

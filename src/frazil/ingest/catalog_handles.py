@@ -29,7 +29,7 @@ from frazil.iceberg.tables.layout import LayoutChange
 from frazil.iceberg.tables.schema_steps import SchemaChange
 from frazil.iceberg.tables.tables import LoadedTable, Tables
 from frazil.ingest.locate.locators import Locators
-from frazil.ingest.loop.target_tables import companion_of
+from frazil.ingest.loop.target_tables import main_table_of
 from frazil.ingest.quarantine.held_keys import Order
 from frazil.ingest.quarantine.store import SparkQuarantined
 from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, ReplaceFiles
@@ -67,9 +67,9 @@ class Catalogs:
         self._known: dict[TableName, CatalogHandle] = {}
 
     def of(self, table: TableName) -> CatalogHandle:
-        """The place of a target or of its companion; the default one for Frazil's own tables."""
+        """The place of a target or of its side table; the default one for Frazil's own tables."""
         if table not in self._known:  # every look at a head asks
-            entry = self._config.entries.filling(companion_of(table))
+            entry = self._config.entries.filling(main_table_of(table))
             self._known[table] = self._by_name.get(catalog_of(self._config, entry).name, self.default)
         return self._known[table]
 
@@ -209,8 +209,8 @@ class RoutedTables:
     def load(self, table: TableName) -> LoadedTable:
         return self._place_of(table).tables.load(table)
 
-    def ensure(self, table: TableName, shape: SourceSchema, options: TableOptions) -> LoadedTable:
-        return self._place_of(table).tables.ensure(table, shape, options)
+    def ensure(self, table: TableName, source_schema: SourceSchema, options: TableOptions) -> LoadedTable:
+        return self._place_of(table).tables.ensure(table, source_schema, options)
 
     def set_property(self, table: TableName, name: str, value: str | None) -> None:
         self._place_of(table).tables.set_property(table, name, value)

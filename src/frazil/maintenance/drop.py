@@ -13,7 +13,7 @@ from frazil.errors import ConfigError
 from frazil.iceberg.catalogs.open_catalog import CatalogType
 from frazil.iceberg.system.deletion_queue import IcebergDeletionQueue
 from frazil.ingest.catalog_handles import CatalogHandle, Catalogs
-from frazil.ingest.loop.target_tables import companion_of
+from frazil.ingest.loop.target_tables import main_table_of
 from frazil.model.ids import BadName, TableName
 
 
@@ -32,7 +32,7 @@ def drop_table(
     if the pipeline would make it again; and what catalogs raise.
     """
     target = _parsed(table)
-    entry = config.entries.claiming(companion_of(target))
+    entry = config.entries.claiming(main_table_of(target))
     if entry is not None and not force:
         raise ConfigError(
             f"{target} belongs to pipeline {config.pipeline}, which would make it again: the entry {entry.source} of "

@@ -71,14 +71,18 @@ def progress_of(main: TableHead, branches: Mapping[str, TableHead]) -> dict[str,
     heads = (main, *branches.values())
     jobs = {snapshot.summary.get("frazil.job-id", "") for head in heads for snapshot in head.ancestry} - {""}
     found = {}
-    for text in jobs | _mirrored(main):
+    for text in jobs | _jobs_of_properties(main):
         try:
             job = JobId(text)
             fences = [Fence.parse(mark.summary["frazil.fence"]) for mark in _marks(heads, text)]
             frontier = _frontier(main, job)
-            if not main.history_is_whole and main.mark(job) is None and (mirror := main.mirror(job)) is not None:
+            if (
+                not main.history_is_whole
+                and main.mark(job) is None
+                and (in_property := main.in_property(job)) is not None
+            ):
                 # Its newest epoch is kept, but what led to it from main has expired.
-                fences, frontier = [*fences, mirror.fence], mirror.resolved
+                fences, frontier = [*fences, in_property.fence], in_property.resolved
             if (branch := branches.get(job.resync_branch)) is not None:
                 loaded = _frontier(branch, job)
                 frontier = loaded if is_before(loaded, frontier) else frontier
@@ -88,7 +92,7 @@ def progress_of(main: TableHead, branches: Mapping[str, TableHead]) -> dict[str,
     return found
 
 
-def _mirrored(main: TableHead) -> set[str]:
+def _jobs_of_properties(main: TableHead) -> set[str]:
     """Pipelines that have a ledger property."""
     begin, end = LEDGER_PROPERTY
     return {

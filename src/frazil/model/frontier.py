@@ -105,17 +105,17 @@ def epochs_to_publish(
     tip: Position | None,
     heartbeat: bool,
     met_changes: bool = False,
-    companions: Collection[Position] = (),
+    side_tables: Collection[Position] = (),
 ) -> tuple[Position, ...]:
     """Which epochs of a window one table must publish, in order: those with files, or else perhaps an empty one.
 
-    - Those that a table beside it publishes (`companions`), so that its frontier speaks for them too.
+    - Those that a table beside it publishes (`side_tables`), so that its frontier speaks for them too.
     - A heartbeat that is due, so that lag and frontier stay visible. Not before the table's first change: it would
       move the frontier past a scan that is still to come (H54).
     - Changes (`met_changes`) that cancelled each other out in a table that has no frontier yet. Publishing nothing
       would leave the table without our fence: an older coordinator could still publish rows that are gone again.
     """
-    wanted = {*with_files, *companions}
+    wanted = {*with_files, *side_tables}
     uppers = tuple(upper for upper in window.uppers if upper in wanted and is_before(tip, upper))
     if uppers or not is_before(tip, window.upper):
         return uppers

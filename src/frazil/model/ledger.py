@@ -289,7 +289,7 @@ class TableHead:
             mark.summary, snapshot_id=mark.snapshot_id, sequence_number=mark.sequence_number
         )
 
-    def mirror(self, job: JobId) -> LedgerEntry | None:
+    def in_property(self, job: JobId) -> LedgerEntry | None:
         text = self.properties.get(job.ledger_property)
         return None if text is None else LedgerEntry.from_property(text)
 

@@ -80,7 +80,7 @@ class ReadLine:
 class TriesRows(Protocol):
     """A source whose rows can be tried before a table is made for them."""
 
-    def try_rows(self, table: str, shape: SourceSchema) -> None:
+    def try_rows(self, table: str, source_schema: SourceSchema) -> None:
         """Reads and decodes some of the newest rows. Raises BadInput for one that does not fit."""
 
 
@@ -99,7 +99,8 @@ class Decoder(Protocol):
         """The key columns of canonical key texts."""
 
     def rows(self, table: int, keys: pa.Array, payloads: pa.Array) -> pa.RecordBatch:
-        """All columns of the table's shape, and those that they have outgrown. Raises UnknownColumn or DoesNotFit."""
+        """All columns of the table's source schema, and those that they have outgrown. Raises UnknownColumn or
+        DoesNotFit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,9 @@ _TYPES = {
     MINOR: LONG,
     PART: INT,
 }
-SHAPE = SourceSchema(tuple(Column(name, type_, "", "frazil") for name, type_ in _TYPES.items()), (ID,), "frazil")
+SOURCE_SCHEMA = SourceSchema(
+    tuple(Column(name, type_, "", "frazil") for name, type_ in _TYPES.items()), (ID,), "frazil"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,13 +109,13 @@ class CheckedColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeAs:
-    """How a table is made, or is already: `companions` are the tables beside it (changelog, quarantine)."""
+    """How a table is made, or is already: `side_tables` are the tables beside it (changelog, quarantine)."""
 
     deletes: str
     format_version: int
     partition: tuple[str, ...] = ()
     sort: tuple[str, ...] = ()
-    companions: tuple[str, ...] = ()
+    side_tables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -356,15 +356,15 @@ class ColumnFamily:
     columns: tuple[str, ...]
 
 
-def families(shape: SourceSchema) -> tuple[str, ...]:
+def families(source_schema: SourceSchema) -> tuple[str, ...]:
     """The families that columns are known to belong to, sorted; () if the source sends whole rows."""
-    known = {column.family for column in shape.columns if column.family is not None}
+    known = {column.family for column in source_schema.columns if column.family is not None}
     return tuple(sorted(known)) if known - {UNNAMED} else ()
 
 
-def primary_family(shape: SourceSchema) -> str | None:
+def primary_family(source_schema: SourceSchema) -> str | None:
     """The family that owns the key columns; None if nobody told."""
-    known = [column.family for column in shape.key_columns if column.family is not None]
+    known = [column.family for column in source_schema.key_columns if column.family is not None]
     return next((family for family in known if family != UNNAMED), UNNAMED if known else None)
 
 
@@ -375,19 +375,19 @@ def part_number(family: str, primary: str | None) -> int:
     return int.from_bytes(digest[:8], "big") % _NUMBERS + 1
 
 
-def parts_of(shape: SourceSchema) -> tuple[ColumnFamily, ...]:
+def parts_of(source_schema: SourceSchema) -> tuple[ColumnFamily, ...]:
     """The primary part first; () if the source sends whole rows. A column of which nobody told the family is in none:
     no part of a row says anything about it."""
-    named = families(shape)
+    named = families(source_schema)
     if not named:
         return ()
-    primary = primary_family(shape)
+    primary = primary_family(source_schema)
     columns: dict[int, list[str]] = {PRIMARY: []}
     owners: dict[int, str] = {}
     for family in named:
         number = part_number(family, primary)
         if number != PRIMARY and owners.setdefault(number, family) != family:
             raise BadType(f"the column families {owners[number]!r} and {family!r} cannot be told apart")
-        own = [column.name for column in (*shape.columns, *shape.outgrown) if column.family == family]
+        own = [column.name for column in (*source_schema.columns, *source_schema.outgrown) if column.family == family]
         columns.setdefault(number, []).extend(own)
     return tuple(ColumnFamily(number, tuple(columns[number])) for number in sorted(columns))

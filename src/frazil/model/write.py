@@ -37,7 +37,7 @@ class DeleteMode(StrEnum):
 class Role(StrEnum):
     """What a target table is to its source table; one source table may fill one of each."""
 
-    MIRROR = "mirror"
+    MAIN = "main"
     CHANGELOG = "changelog"
     QUARANTINE = "quarantine"
 
@@ -120,7 +120,7 @@ class TableTask:
     key: tuple[str, ...]
     mode: DeleteMode
     epochs: tuple[EpochTarget, ...]
-    role: Role = Role.MIRROR
+    role: Role = Role.MAIN
     lower: tuple[int, int] | None = None
     sort: tuple[SortField, ...] = ()
     sort_order_id: int | None = None

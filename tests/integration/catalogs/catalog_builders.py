@@ -27,7 +27,7 @@ def column(name: str, kind: Type = STRING) -> Column:
     return Column(name, kind, str(kind).upper(), "sql")
 
 
-def shape(*more: Column) -> SourceSchema:
+def source_schema(*more: Column) -> SourceSchema:
     return SourceSchema((column("id", LONG), column("name"), *more), ("id",), "sql")
 
 

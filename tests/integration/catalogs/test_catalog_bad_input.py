@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from catalog_builders import shape
+from catalog_builders import source_schema
 from pyspark.sql import SparkSession
 from servers.postgres import postgres_server
 from servers.processes import free_port
@@ -143,7 +143,7 @@ def test_a_namespace_that_may_not_be_made_is_named(spark: SparkSession, seaweedf
     wrong = {**seaweedfs.catalog_properties, "warehouse": "s3://no-such-bucket"}
     settings = CatalogSettings(name="nowhere_s3", type=CatalogType.REST, uri=seaweedfs.catalog_uri, properties=wrong)
     with pytest.raises(FrazilError, match="namespace sales") as caught:
-        Tables(open_catalog(spark, settings)).create(TableName(("sales",), "orders"), shape(), EQUALITY)
+        Tables(open_catalog(spark, settings)).create(TableName(("sales",), "orders"), source_schema(), EQUALITY)
     assert seaweedfs.catalog_uri in str(caught.value)
     assert seaweedfs.secret_access_key not in f"{caught.value} {caught.value.hint} {caught.value.facts}"
 
@@ -160,7 +160,7 @@ def test_storage_that_may_not_be_written_says_so(
         properties={**seaweedfs.reader("readonly")},
     )
     with pytest.raises(CatalogRefused) as caught:
-        Tables(open_catalog(spark, settings)).create(TableName((namespace,), "orders"), shape(), EQUALITY)
+        Tables(open_catalog(spark, settings)).create(TableName((namespace,), "orders"), source_schema(), EQUALITY)
     told = f"{caught.value} {caught.value.hint} {caught.value.facts}"
     assert "reader-secret" not in told
     assert "orders" in told
@@ -171,7 +171,7 @@ def test_a_missing_bucket_is_named(spark: SparkSession, seaweedfs: SeaweedFS, na
         name="no_bucket", uri=str(tmp_path / "catalog.db"), warehouse="s3://never-made", properties=seaweedfs.fileio
     )
     with pytest.raises(CatalogRefused, match=r"bucket|NoSuchBucket") as caught:
-        Tables(open_catalog(spark, settings)).create(TableName((namespace,), "orders"), shape(), EQUALITY)
+        Tables(open_catalog(spark, settings)).create(TableName((namespace,), "orders"), source_schema(), EQUALITY)
     assert "create the bucket" in caught.value.hint
 
 

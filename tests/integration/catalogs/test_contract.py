@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from catalog_builders import SHOP, column, plan, shape
+from catalog_builders import SHOP, column, plan, source_schema
 from contract_homes import Home, Rival, without_notes
 from integration.vectors.vector_builders import Stage
 from pyspark.sql import functions as F
@@ -34,7 +34,7 @@ PLAIN_NAMES = ("seaweedfs",)
 
 @pytest.fixture
 def people(home: Home, namespace: str) -> LoadedTable:
-    return Tables(home.catalog).create(TableName((namespace,), "people"), shape(), EQUALITY)
+    return Tables(home.catalog).create(TableName((namespace,), "people"), source_schema(), EQUALITY)
 
 
 def read(home: Home, table: TableName) -> dict[int, str]:
@@ -46,7 +46,7 @@ def read(home: Home, table: TableName) -> dict[int, str]:
 def test_a_table_is_made_loaded_and_dropped(home: Home, namespace: str) -> None:
     tables, name = Tables(home.catalog), TableName((namespace,), "short_lived")
     assert not tables.exists(name)
-    made = tables.create(name, shape(), EQUALITY)
+    made = tables.create(name, source_schema(), EQUALITY)
     assert tables.exists(name)
     assert tables.load(name) == made
     assert [field.name for field in made.schema.identifiers] == ["id"]
@@ -59,14 +59,14 @@ def test_a_table_is_made_loaded_and_dropped(home: Home, namespace: str) -> None:
 
 
 def test_a_table_of_version_three_is_made_or_the_catalog_is_known_to_lack_it(home: Home, namespace: str) -> None:
-    made = Tables(home.catalog).create(TableName((namespace,), "newest"), shape(), TableOptions())
+    made = Tables(home.catalog).create(TableName((namespace,), "newest"), source_schema(), TableOptions())
     assert made.format_version == (3 if home.can.v3 else 2)
     assert without_notes(capabilities(home.catalog)) == home.can, "it says what it can, once it was tried"
 
 
 def test_columns_are_added_and_widened(home: Home, namespace: str) -> None:
     tables, name = Tables(home.catalog), TableName((namespace,), "growing")
-    first = tables.create(name, shape(column("n", INT)), EQUALITY)
+    first = tables.create(name, source_schema(column("n", INT)), EQUALITY)
     grown = tables.evolve(name, [column("n", LONG), column("more", STRING)])
     assert [(field.name, str(field.type)) for field in grown][2:] == [("n", "long"), ("more", "string")]
     assert [field.id for field in grown][:3] == [field.id for field in first.schema]
@@ -76,10 +76,10 @@ def test_columns_are_added_and_widened(home: Home, namespace: str) -> None:
 def test_namespaces_are_made_as_deep_as_the_catalog_can(home: Home, namespace: str) -> None:
     tables, deep = Tables(home.catalog), TableName((namespace, "inner"), "people")
     if home.can.nested_namespaces:
-        assert tables.create(deep, shape(), EQUALITY).name == deep
+        assert tables.create(deep, source_schema(), EQUALITY).name == deep
         return
     with pytest.raises(ConfigError, match="inner"):
-        tables.create(deep, shape(), EQUALITY)
+        tables.create(deep, source_schema(), EQUALITY)
 
 
 def test_a_table_is_renamed_or_the_refusal_says_why(home: Home, people: LoadedTable) -> None:
@@ -204,7 +204,7 @@ def test_a_recreated_table_is_not_taken_for_the_old_one(home: Home, people: Load
     committer = IcebergCommitter(home.catalog)
     head, prepared = committer.head(people.name), plan(people, 10, {1: "Ann"})
     Tables(home.catalog).drop(people.name)
-    Tables(home.catalog).create(people.name, shape(), EQUALITY)
+    Tables(home.catalog).create(people.name, source_schema(), EQUALITY)
     answer = committer.commit(people.name, head, prepared)
     assert not isinstance(answer, Accepted), answer
     assert committer.head(people.name).uuid != head.uuid

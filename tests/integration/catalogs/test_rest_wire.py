@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from catalog_builders import SHOP, column, plan, shape
+from catalog_builders import SHOP, column, plan, source_schema
 from pyspark.sql import SparkSession
 from servers.faulty_proxy import Fault, FaultyProxy, faulty_proxy
 from servers.seaweedfs import SeaweedFS
@@ -52,12 +52,12 @@ def wired(spark: SparkSession, proxy: FaultyProxy) -> Catalog:
 
 @pytest.fixture
 def people(wired: Catalog, namespace: str) -> LoadedTable:
-    return Tables(wired).create(TableName((namespace,), "people"), shape(), EQUALITY)
+    return Tables(wired).create(TableName((namespace,), "people"), source_schema(), EQUALITY)
 
 
 @pytest.fixture
 def orders(wired: Catalog, namespace: str) -> LoadedTable:
-    return Tables(wired).create(TableName((namespace,), "orders"), shape(), EQUALITY)
+    return Tables(wired).create(TableName((namespace,), "orders"), source_schema(), EQUALITY)
 
 
 def by_type(requirements: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

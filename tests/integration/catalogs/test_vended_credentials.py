@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog_builders import plan, shape
+from catalog_builders import plan, source_schema
 from integration.vectors.vector_builders import Stage
 from pyspark.sql import SparkSession
 from servers.faulty_proxy import FaultyProxy, faulty_proxy
@@ -90,7 +90,7 @@ def test_both_forms_of_vending_are_understood(
 ) -> None:
     keys, _ = split(seaweedfs)
     proxy.vend = lambda: form(keys)
-    made = Tables(adding).create(TableName((namespace,), "added"), shape(), EQUALITY)
+    made = Tables(adding).create(TableName((namespace,), "added"), source_schema(), EQUALITY)
     assert {name: made.storage[name] for name in _KEYS} == keys
     committer = IcebergCommitter(adding)
     assert isinstance(committer.commit(made.name, committer.head(made.name), plan(made, 10, {1: "Ann"})), Accepted)
@@ -102,7 +102,7 @@ def test_every_head_brings_the_newest_credentials(
     keys, _ = split(seaweedfs)
     numbers = itertools.count(1)
     proxy.vend = lambda: in_config({**keys, "s3.session-token-expires-at-ms": str(next(numbers))})
-    made = Tables(adding).create(TableName((namespace,), "rotating"), shape(), EQUALITY)
+    made = Tables(adding).create(TableName((namespace,), "rotating"), source_schema(), EQUALITY)
     committer = IcebergCommitter(adding)
     seen = []
     for resolved in (10, 20):
@@ -118,7 +118,7 @@ def test_a_catalog_that_only_signs_itself_is_refused(
 ) -> None:
     keys, _ = split(seaweedfs)
     proxy.vend = lambda: in_config(keys)
-    made = Tables(adding).create(TableName((namespace,), "signed"), shape(), EQUALITY)
+    made = Tables(adding).create(TableName((namespace,), "signed"), source_schema(), EQUALITY)
     proxy.vend = lambda: in_config({"s3.remote-signing-enabled": "true"})
     with pytest.raises(ConfigError, match="signs requests") as caught:
         Tables(adding).load(made.name)

@@ -117,7 +117,7 @@ def test_a_foreign_compaction_and_a_foreign_append_are_walked_over(stage: Stage,
 
 def goes_on_after(stage: Stage, spark: SparkSession, table: TableName) -> None:
     """The next run publishes what is new, and nothing of what had been published before."""
-    published = stage.head(spark, table).mirror(JobId("shop"))
+    published = stage.head(spark, table).in_property(JobId("shop"))
     assert published is not None
     before = {entry.batch_id for entry in stage.entries(spark, table)}
     stage.trade(2)

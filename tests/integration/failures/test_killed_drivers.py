@@ -49,7 +49,7 @@ def test_a_driver_killed_around_its_commits_leaves_every_epoch_published_once(
 def test_a_driver_killed_between_a_table_and_its_companions_leaves_all_of_them_in_step(
     stage: Stage, spark: SparkSession, points: Sequence[str]
 ) -> None:
-    """A changelog and a quarantine are committed before their mirror: each of these commits is a place to die."""
+    """A changelog and a quarantine are committed before their main table: each of these commits is a place to die."""
     stage.changelogs = ("orders", "products")
     stage.write_config(limits={"epochs_per_job": 2}, on_error="quarantine")
     for number, point in enumerate(points, start=1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from iceberg_builders import SHOP, plan, shape
+from iceberg_builders import SHOP, plan, source_schema
 
 from frazil.clock import SystemClock
 from frazil.commit.admission import Coordinator
@@ -38,7 +38,7 @@ class Place:
         self.committer = IcebergCommitter(home)
         self.branch = BranchCommitter(self.committer, SHOP)
         options = TableOptions(mode=DeleteMode.EQUALITY, format_version=format_version)
-        self.loaded = Tables(home).create(name, shape(), options)
+        self.loaded = Tables(home).create(name, source_schema(), options)
 
     def publish(self, *arguments: Any, **options: Any) -> None:
         """An epoch on main."""

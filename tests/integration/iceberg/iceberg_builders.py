@@ -50,7 +50,7 @@ def column(name: str, kind: Type = STRING, origin: str = "sql") -> Column:
     return Column(name, kind, str(kind).upper(), origin)
 
 
-def shape(*more: Column, key: tuple[str, ...] = ("id",)) -> SourceSchema:
+def source_schema(*more: Column, key: tuple[str, ...] = ("id",)) -> SourceSchema:
     return SourceSchema((column("id", LONG), column("name"), *more), key, "sql")
 
 

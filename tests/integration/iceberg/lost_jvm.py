@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
-from iceberg_builders import plan, shape
+from iceberg_builders import plan, source_schema
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -48,7 +48,7 @@ found: dict[str, Any] = {}
 def main(warehouse: str) -> None:
     settings = CatalogSettings(warehouse=warehouse)
     spark, catalog = opened(settings)
-    Tables(catalog).create(NAME, shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
+    Tables(catalog).create(NAME, source_schema(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
     found["pid"] = [spark.sparkContext._gateway.proc.pid, jvm_process(spark)]
     publish(catalog, 10)
     busy_and_answering(spark)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from branch_builders import BRANCH, CLOCK, Place, me
-from iceberg_builders import SHOP, catalog_of, column, plan, shape
+from iceberg_builders import SHOP, catalog_of, column, plan, source_schema
 from pyiceberg.catalog.sql import SqlCatalog
 
 from frazil import errors
@@ -77,7 +77,7 @@ def test_after_the_adoption_everybody_reads_exactly_what_was_loaded(place: Place
     reading = read_frontier(main, SHOP)
     assert isinstance(reading, At)
     assert (reading.entry.resolved, reading.entry.fence) == (Hlc(40), me(2).fence)
-    assert main.mirror(SHOP) == reading.entry
+    assert main.in_property(SHOP) == reading.entry
     assert place.refs == {"main": main.snapshot_id, "frazil_shop": main.snapshot_id}
     assert old.snapshot_id in [snapshot.snapshot_id for snapshot in main.ancestry]
     place.publish(50, {2: "Bob"}, [2], lower=40, fence=me(2).fence)
@@ -288,7 +288,7 @@ def test_a_load_that_begins_anew_holds_nothing_of_the_first_one(place: Place) ->
 def test_columns_may_be_added_meanwhile(place: Place) -> None:
     place.begin()
     place.load(30, {2: "Bo"})
-    Tables(place.home).evolve(place.name, shape(column("more")).columns)
+    Tables(place.home).evolve(place.name, source_schema(column("more")).columns)
     place.load(40, {4: "Di"}, lower=30)
     place.adopt()
     rows = place.home.spark.sql(f"SELECT * FROM {place.home.settings.name}.{place.name.sql} ORDER BY id").collect()

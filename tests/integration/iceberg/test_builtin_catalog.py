@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import quick_java
-from iceberg_builders import SHOP, plan, shape
+from iceberg_builders import SHOP, plan, source_schema
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
@@ -57,7 +57,7 @@ print("landed", landed, flush=True)
 
 def test_pyiceberg_opens_the_same_tables(catalog: Catalog, warehouse: Path, namespace: str) -> None:
     table = Tables(catalog).create(
-        TableName((namespace,), "people"), shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
+        TableName((namespace,), "people"), source_schema(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
     )
     committer = IcebergCommitter(catalog)
     answer = committer.commit(table.name, committer.head(table.name), plan(table, 10, {1: "Ann", 2: "Bob"}))
@@ -74,7 +74,7 @@ def test_two_processes_commit_to_one_table_and_no_row_is_lost(
 ) -> None:
     """H12: SQLite's lock makes them wait, the head's compare-and-set makes one of two lose."""
     table = Tables(catalog).create(
-        TableName((namespace,), "shared"), shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
+        TableName((namespace,), "shared"), source_schema(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
     )
     script = COMMITTER.format(here=str(HERE), warehouse=str(warehouse), table=table.name.text)
     committer, landed = IcebergCommitter(catalog), 0
@@ -110,7 +110,7 @@ def test_the_bundled_java_runs_a_session_and_commits(tmp_path: Path) -> None:
 import sys
 from concurrent.futures import ThreadPoolExecutor
 sys.path.insert(0, {str(HERE)!r})
-from iceberg_builders import plan, shape
+from iceberg_builders import plan, source_schema
 from frazil.iceberg.catalogs.open_catalog import CatalogSettings, open_catalog
 from frazil.iceberg.commits.committer import IcebergCommitter
 from frazil.iceberg.jvm.session import open_session
@@ -122,7 +122,7 @@ settings = CatalogSettings(warehouse={str(tmp_path / "wh")!r})
 spark = open_session("bundled", [settings], master="local[1]", jvm_memory="512m")
 catalog = open_catalog(spark, settings)
 lake, name = IcebergCommitter(catalog), TableName(("a",), "people")
-table = Tables(catalog).create(name, shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
+table = Tables(catalog).create(name, source_schema(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
 answer = lake.commit(name, lake.head(name), plan(table, 10, {{n: "x" for n in range(25)}}, files=25))
 print(spark._jvm.java.lang.System.getProperty("java.version").split(".")[0], type(answer).__name__,
       spark.table("frazil.a.people").count())

@@ -20,7 +20,7 @@ from frazil.errors import CatalogRefused, ConfigError
 from frazil.iceberg.catalogs.open_catalog import Catalog
 from frazil.iceberg.commits.branches import BranchCommitter
 from frazil.iceberg.commits.committer import IcebergCommitter
-from frazil.iceberg.system.system_table import SystemTable, system_shape
+from frazil.iceberg.system.system_table import SystemTable, system_schema
 from frazil.iceberg.tables.manifests import ManifestCommitter
 from frazil.iceberg.tables.tables import Tables
 from frazil.model.commit import Refused
@@ -122,7 +122,7 @@ def test_what_needs_no_rows_is_refused_too(
 
 
 def test_a_table_of_our_own_is_refused_before_its_rows_are_written(own: Catalog) -> None:
-    mine = SystemTable(own, "notes", system_shape({"name": STRING}, ("name",)), CLOCK)
+    mine = SystemTable(own, "notes", system_schema({"name": STRING}, ("name",)), CLOCK)
     mine.head()
     encrypt(own.spark, f"{own.settings.name}.{mine.name.sql}")
     head = mine.head()

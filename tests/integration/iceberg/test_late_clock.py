@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from iceberg_builders import plan, shape
+from iceberg_builders import plan, source_schema
 
 from frazil.clock import SystemClock
 from frazil.errors import ClockBehind
@@ -37,7 +37,7 @@ def committed_ahead(catalog: Catalog, name: TableName, seconds: float) -> None:
 @pytest.fixture
 def name(catalog: Catalog, namespace: str) -> TableName:
     name = TableName((namespace,), "ahead")
-    Tables(catalog).create(name, shape(), TableOptions())
+    Tables(catalog).create(name, source_schema(), TableOptions())
     return name
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from iceberg_builders import SHOP, column, plan, shape
+from iceberg_builders import SHOP, column, plan, source_schema
 from pyspark.sql import SparkSession
 from servers.faulty_proxy import Fault, FaultyProxy
 
@@ -22,7 +22,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.servers]
 @pytest.fixture
 def people(behind_proxy: Catalog, namespace: str) -> LoadedTable:
     return Tables(behind_proxy).create(
-        TableName((f"lost_{namespace}",), "people"), shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
+        TableName((f"lost_{namespace}",), "people"),
+        source_schema(),
+        TableOptions(mode=DeleteMode.EQUALITY, format_version=2),
     )
 
 
@@ -41,7 +43,7 @@ def test_a_commit_that_landed_is_found_on_the_head(
     assert isinstance(answer, answer_type), answer
     assert proxy.commits == sent + 1, "exactly one commit was sent"
     head = committer.head(people.name)
-    assert head.newest(SHOP) == head.mirror(SHOP)
+    assert head.newest(SHOP) == head.in_property(SHOP)
     assert head.newest(SHOP).batch_id == prepared.entry.batch_id  # type: ignore[union-attr]
     refs = head.base.metadata.refs()  # type: ignore[attr-defined]
     assert refs["frazil_shop"].snapshotId() == head.snapshot_id
@@ -83,7 +85,7 @@ def test_an_evolution_whose_answer_is_lost_is_found_and_not_repeated(
 ) -> None:
     sent = proxy.commits
     proxy.fail_next(fault)
-    evolved = Tables(behind_proxy).evolve(people.name, shape(column("more")).columns)
+    evolved = Tables(behind_proxy).evolve(people.name, source_schema(column("more")).columns)
     assert [field.name for field in evolved] == ["id", "name", "more"]
     assert proxy.commits == sent + 1
 
@@ -93,7 +95,7 @@ def test_a_forbidden_evolution_is_an_error_that_names_the_table(
 ) -> None:
     proxy.fail_next(Fault.REFUSE)
     with pytest.raises(CatalogRefused, match=people.name.text):
-        Tables(behind_proxy).evolve(people.name, shape(column("more")).columns)
+        Tables(behind_proxy).evolve(people.name, source_schema(column("more")).columns)
 
 
 def test_a_catalog_that_does_not_answer_is_named_without_its_credential(spark: SparkSession) -> None:

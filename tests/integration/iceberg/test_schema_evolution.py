@@ -56,7 +56,7 @@ def struct(**kinds: Type) -> StructOf:
 
 @dataclass
 class Mirror:
-    """A table that takes appended rows of whatever shape its source has."""
+    """A table that takes appended rows of whatever source schema its source has."""
 
     spark: SparkSession
     tables: Tables
@@ -68,13 +68,13 @@ class Mirror:
 
     def becomes(self, *columns: Column) -> LoadedTable:
         """The source has these columns from now on."""
-        shape = SourceSchema((ID, *columns), ("id",), "sql")
+        source_schema = SourceSchema((ID, *columns), ("id",), "sql")
         if self.tables.exists(self.name):
             loaded = self.tables.load(self.name)
             known = KnownTable(loaded.schema, remembered(loaded.properties))
-            shape = settle(self.name, shape, known, self.options)
-        self.columns = target_columns(self.name, shape, self.options.mode)
-        return self.tables.ensure(self.name, shape, self.options)
+            source_schema = settle(self.name, source_schema, known, self.options)
+        self.columns = target_columns(self.name, source_schema, self.options.mode)
+        return self.tables.ensure(self.name, source_schema, self.options)
 
     def takes(self, **row: Any) -> None:
         """Publishes one row, by the table's names."""
@@ -113,167 +113,169 @@ class Mirror:
 
 
 @pytest.fixture
-def mirror(spark: SparkSession, tables: Tables, committer: IcebergCommitter, namespace: str) -> Mirror:
+def main_table(spark: SparkSession, tables: Tables, committer: IcebergCommitter, namespace: str) -> Mirror:
     return Mirror(spark, tables, committer, TableName((namespace,), "t"))
 
 
-def test_added_and_widened_columns_read_back_from_old_and_new_files(mirror: Mirror) -> None:
-    mirror.becomes(column("n", INT), column("d", Decimal(5, 2)))
-    mirror.takes(id=1, n=7, d=None)
-    mirror.becomes(column("n", LONG), column("d", Decimal(9, 2)), column("new"), column("u", UUID))
-    mirror.takes(id=2, n=1 << 40, new="x", u=b"\1" * 16)
-    one, two = mirror.rows()
+def test_added_and_widened_columns_read_back_from_old_and_new_files(main_table: Mirror) -> None:
+    main_table.becomes(column("n", INT), column("d", Decimal(5, 2)))
+    main_table.takes(id=1, n=7, d=None)
+    main_table.becomes(column("n", LONG), column("d", Decimal(9, 2)), column("new"), column("u", UUID))
+    main_table.takes(id=2, n=1 << 40, new="x", u=b"\1" * 16)
+    one, two = main_table.rows()
     assert (one["n"], one["new"], one["u"]) == (7, None, None)
     assert (two["n"], two["new"]) == (1 << 40, "x")
-    assert mirror.tables.load(mirror.name).properties["write.metadata.metrics.column.u"] == "counts"
+    assert main_table.tables.load(main_table.name).properties["write.metadata.metrics.column.u"] == "counts"
 
 
-def test_a_renamed_column_keeps_its_values(mirror: Mirror) -> None:
+def test_a_renamed_column_keeps_its_values(main_table: Mirror) -> None:
     """H30."""
-    before = mirror.becomes(column("b", number=2), column("other", number=3))
-    mirror.takes(id=1, b="old")
-    after = mirror.becomes(column("c", number=2), column("other", number=3))
-    mirror.takes(id=2, c="new")
-    assert [(row["c"], row["other"]) for row in mirror.rows()] == [("old", None), ("new", None)]
+    before = main_table.becomes(column("b", number=2), column("other", number=3))
+    main_table.takes(id=1, b="old")
+    after = main_table.becomes(column("c", number=2), column("other", number=3))
+    main_table.takes(id=2, c="new")
+    assert [(row["c"], row["other"]) for row in main_table.rows()] == [("old", None), ("new", None)]
     assert [f.id for f in before.schema] == [f.id for f in after.schema]
-    assert mirror.rows("c = 'old'")[0]["id"] == 1, "bounds are by id, too"
-    assert mirror.becomes(column("c", number=2), column("other", number=3)).schema == after.schema
+    assert main_table.rows("c = 'old'")[0]["id"] == 1, "bounds are by id, too"
+    assert main_table.becomes(column("c", number=2), column("other", number=3)).schema == after.schema
 
 
-def test_a_table_that_was_never_published_to_takes_the_shape_as_it_is(mirror: Mirror) -> None:
+def test_a_table_that_was_never_published_to_takes_the_shape_as_it_is(main_table: Mirror) -> None:
     """A run that was killed before its first epoch leaves columns of types that no row has."""
-    options = replace(mirror.options, on_conflict=SchemaConflict.NEW_COLUMN)
+    options = replace(main_table.options, on_conflict=SchemaConflict.NEW_COLUMN)
     for kind in (INT, STRING, INT):
-        shape = SourceSchema((ID, column("drift", kind)), ("id",), "sql")
-        loaded = mirror.tables.ensure(mirror.name, shape, options)
+        source_schema = SourceSchema((ID, column("drift", kind)), ("id",), "sql")
+        loaded = main_table.tables.ensure(main_table.name, source_schema, options)
         assert [(f.name, f.type) for f in loaded.schema] == [("id", LONG), ("drift", kind)]
 
 
-def test_what_is_remembered_survives_in_the_table_alone(mirror: Mirror) -> None:
-    mirror.becomes(column("b", number=2))
-    mirror.becomes(column("c", number=2))
-    known = remembered(mirror.tables.load(mirror.name).properties)
+def test_what_is_remembered_survives_in_the_table_alone(main_table: Mirror) -> None:
+    main_table.becomes(column("b", number=2))
+    main_table.becomes(column("c", number=2))
+    known = remembered(main_table.tables.load(main_table.name).properties)
     assert [(memory.identity, memory.carried) for memory in known.values()] == [("7.1", ("id",)), ("7.2", ("c", "b"))]
 
 
-def test_a_name_used_again_is_another_field(mirror: Mirror) -> None:
+def test_a_name_used_again_is_another_field(main_table: Mirror) -> None:
     """H30: dropped with its values, made again without them."""
-    mirror.options = TableOptions(mode=DeleteMode.EQUALITY, format_version=2, drop=True)
-    first = mirror.becomes(column("b", number=2), column("x", number=3))
-    mirror.takes(id=1, b="old", x="kept")
-    mirror.becomes(column("x", number=3))
-    assert mirror.rows() == [{"id": 1, "x": "kept"}]
-    again = mirror.becomes(column("x", number=3), column("b", number=9))
-    mirror.takes(id=2, b="new", x="y")
-    assert [row["b"] for row in mirror.rows()] == [None, "new"]
+    main_table.options = TableOptions(mode=DeleteMode.EQUALITY, format_version=2, drop=True)
+    first = main_table.becomes(column("b", number=2), column("x", number=3))
+    main_table.takes(id=1, b="old", x="kept")
+    main_table.becomes(column("x", number=3))
+    assert main_table.rows() == [{"id": 1, "x": "kept"}]
+    again = main_table.becomes(column("x", number=3), column("b", number=9))
+    main_table.takes(id=2, b="new", x="y")
+    assert [row["b"] for row in main_table.rows()] == [None, "new"]
     assert first.schema.field("b").id != again.schema.field("b").id  # type: ignore[union-attr]
 
 
-def test_a_dropped_column_stays_and_reads_as_null_in_new_rows(mirror: Mirror) -> None:
-    mirror.becomes(column("b", number=2), column("x", number=3))
-    mirror.takes(id=1, b="old", x="a")
-    mirror.becomes(column("x", number=3))
-    mirror.takes(id=2, x="b")
-    assert [row["b"] for row in mirror.rows()] == ["old", None]
+def test_a_dropped_column_stays_and_reads_as_null_in_new_rows(main_table: Mirror) -> None:
+    main_table.becomes(column("b", number=2), column("x", number=3))
+    main_table.takes(id=1, b="old", x="a")
+    main_table.becomes(column("x", number=3))
+    main_table.takes(id=2, x="b")
+    assert [row["b"] for row in main_table.rows()] == ["old", None]
 
 
-def test_an_incompatible_column_goes_on_in_a_new_one(mirror: Mirror) -> None:
-    mirror.becomes(column("amount", LONG, 2))
-    mirror.takes(id=1, amount=5)
+def test_an_incompatible_column_goes_on_in_a_new_one(main_table: Mirror) -> None:
+    main_table.becomes(column("amount", LONG, 2))
+    main_table.takes(id=1, amount=5)
     with pytest.raises(BadInput, match="'amount' is long"):
-        mirror.becomes(column("amount", STRING, 2))
-    mirror.options = TableOptions(mode=DeleteMode.EQUALITY, format_version=2, on_conflict=SchemaConflict.NEW_COLUMN)
-    mirror.becomes(column("amount", STRING, 2))
-    assert [(c.name, c.carried) for c in mirror.columns][1] == ("amount_v2", ("amount",))
-    mirror.takes(id=2, amount_v2="five")
-    assert [(row["amount"], row["amount_v2"]) for row in mirror.rows()] == [(5, None), (None, "five")]
-    mirror.becomes(column("amount", STRING, 2))
-    assert [f.name for f in mirror.tables.load(mirror.name).schema] == ["id", "amount", "amount_v2"]
+        main_table.becomes(column("amount", STRING, 2))
+    main_table.options = TableOptions(mode=DeleteMode.EQUALITY, format_version=2, on_conflict=SchemaConflict.NEW_COLUMN)
+    main_table.becomes(column("amount", STRING, 2))
+    assert [(c.name, c.carried) for c in main_table.columns][1] == ("amount_v2", ("amount",))
+    main_table.takes(id=2, amount_v2="five")
+    assert [(row["amount"], row["amount_v2"]) for row in main_table.rows()] == [(5, None), (None, "five")]
+    main_table.becomes(column("amount", STRING, 2))
+    assert [f.name for f in main_table.tables.load(main_table.name).schema] == ["id", "amount", "amount_v2"]
 
 
-def test_a_required_column_becomes_optional_and_columns_take_the_sources_order(mirror: Mirror) -> None:
-    mirror.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS frazil.{mirror.name.namespace[0]}")
-    mirror.sql("CREATE TABLE {table} (id bigint NOT NULL, b string NOT NULL, theirs int, a string) USING iceberg")
-    mirror.sql("INSERT INTO {table} VALUES (1, 'b1', 9, 'a1')")
-    mirror.becomes(column("a"), column("b"))
-    mirror.epoch = 0
-    mirror.takes(id=2, a="a2", b=None)
-    assert [list(row.values()) for row in mirror.rows()] == [[1, "a1", 9, "b1"], [2, "a2", None, None]]
-    assert list(mirror.rows()[0]) == ["id", "a", "theirs", "b"]
+def test_a_required_column_becomes_optional_and_columns_take_the_sources_order(main_table: Mirror) -> None:
+    main_table.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS frazil.{main_table.name.namespace[0]}")
+    main_table.sql("CREATE TABLE {table} (id bigint NOT NULL, b string NOT NULL, theirs int, a string) USING iceberg")
+    main_table.sql("INSERT INTO {table} VALUES (1, 'b1', 9, 'a1')")
+    main_table.becomes(column("a"), column("b"))
+    main_table.epoch = 0
+    main_table.takes(id=2, a="a2", b=None)
+    assert [list(row.values()) for row in main_table.rows()] == [[1, "a1", 9, "b1"], [2, "a2", None, None]]
+    assert list(main_table.rows()[0]) == ["id", "a", "theirs", "b"]
 
 
-def test_nested_columns_evolve_at_every_level(mirror: Mirror) -> None:
-    mirror.becomes(
+def test_nested_columns_evolve_at_every_level(main_table: Mirror) -> None:
+    main_table.becomes(
         column("s", struct(x=INT, inner=struct(y=INT))),
         column("l", ListOf(struct(x=INT))),
         column("m", MapOf(STRING, struct(x=INT))),
     )
-    mirror.takes(id=1, s={"x": 1, "inner": {"y": 2}}, l=[{"x": 3}, None], m=[("k", {"x": 4})])
-    mirror.becomes(
+    main_table.takes(id=1, s={"x": 1, "inner": {"y": 2}}, l=[{"x": 3}, None], m=[("k", {"x": 4})])
+    main_table.becomes(
         column("s", struct(z=STRING, x=LONG, inner=struct(y=LONG, w=ListOf(STRING)))),
         column("l", ListOf(struct(x=LONG, v=STRING))),
         column("m", MapOf(STRING, struct(x=LONG, u=struct(t=INT)))),
     )
     big = 1 << 40
-    mirror.takes(
+    main_table.takes(
         id=2,
         s={"z": "z", "x": big, "inner": {"y": big, "w": ["a", None]}},
         l=[{"x": big, "v": "v"}],
         m=[("k", {"x": big, "u": {"t": 5}})],
     )
-    one, two = mirror.rows()
+    one, two = main_table.rows()
     assert one["s"] == {"x": 1, "inner": {"y": 2, "w": None}, "z": None}
     assert one["l"] == [{"x": 3, "v": None}, None]
     assert one["m"] == {"k": {"x": 4, "u": None}}
     assert two["s"] == {"x": big, "inner": {"y": big, "w": ["a", None]}, "z": "z"}
     assert two["l"] == [{"x": big, "v": "v"}]
     assert two["m"] == {"k": {"x": big, "u": {"t": 5}}}
-    assert [row["id"] for row in mirror.rows(f"s.inner.y = {big}")] == [2]
+    assert [row["id"] for row in main_table.rows(f"s.inner.y = {big}")] == [2]
 
 
-def test_the_row_before_of_a_changelog_evolves_along(mirror: Mirror) -> None:
-    mirror.options = TableOptions(
+def test_the_row_before_of_a_changelog_evolves_along(main_table: Mirror) -> None:
+    main_table.options = TableOptions(
         mode=DeleteMode.APPEND_ONLY, format_version=2, on_conflict=SchemaConflict.NEW_COLUMN, drop=True
     )
-    mirror.becomes(column("b", INT, 2), column("gone", STRING, 3))
-    mirror.takes(id=1, b=1, _op="upsert", _position="1", _before={"id": 1, "b": 0, "gone": "g"})
-    mirror.becomes(column("c", LONG, 2), column("new", STRING, 4))
+    main_table.becomes(column("b", INT, 2), column("gone", STRING, 3))
+    main_table.takes(id=1, b=1, _op="upsert", _position="1", _before={"id": 1, "b": 0, "gone": "g"})
+    main_table.becomes(column("c", LONG, 2), column("new", STRING, 4))
     before = {"id": 1, "c": 1 << 40, "new": "n"}
-    mirror.takes(id=2, c=1 << 40, _op="upsert", _position="2", _before=before)
-    one, two = mirror.rows()
+    main_table.takes(id=2, c=1 << 40, _op="upsert", _position="2", _before=before)
+    one, two = main_table.rows()
     assert one["_before"] == {"id": 1, "c": 0, "new": None}
     assert two["_before"] == before
 
 
-def test_a_foreign_column_in_between_gets_its_own_id(mirror: Mirror) -> None:
+def test_a_foreign_column_in_between_gets_its_own_id(main_table: Mirror) -> None:
     """H55: our files hold our values under our id, whoever was first."""
-    mirror.becomes(column("b"))
-    mirror.takes(id=1, b="x")
-    mirror.sql("ALTER TABLE {table} ADD COLUMN theirs string")
-    mirror.becomes(column("b"), column("ours"))
-    mirror.takes(id=2, b="y", ours="o")
-    mirror.sql("INSERT INTO {table} VALUES (3, 'z', 't', NULL)")
-    assert [(row["theirs"], row["ours"]) for row in mirror.rows()] == [(None, None), (None, "o"), ("t", None)]
+    main_table.becomes(column("b"))
+    main_table.takes(id=1, b="x")
+    main_table.sql("ALTER TABLE {table} ADD COLUMN theirs string")
+    main_table.becomes(column("b"), column("ours"))
+    main_table.takes(id=2, b="y", ours="o")
+    main_table.sql("INSERT INTO {table} VALUES (3, 'z', 't', NULL)")
+    assert [(row["theirs"], row["ours"]) for row in main_table.rows()] == [(None, None), (None, "o"), ("t", None)]
 
 
-def test_everything_at_once_is_one_commit(mirror: Mirror) -> None:
-    mirror.options = TableOptions(
+def test_everything_at_once_is_one_commit(main_table: Mirror) -> None:
+    main_table.options = TableOptions(
         mode=DeleteMode.EQUALITY, format_version=2, on_conflict=SchemaConflict.NEW_COLUMN, drop=True
     )
-    mirror.becomes(
+    main_table.becomes(
         column("b", INT, 2), column("gone", STRING, 3), column("amount", LONG, 4), column("s", struct(x=INT))
     )
-    mirror.takes(id=1, b=1, gone="g", amount=2, s={"x": 3})
-    versions = mirror.spark.sql(f"SELECT * FROM frazil.{mirror.name.sql}.metadata_log_entries").count()
-    mirror.becomes(
+    main_table.takes(id=1, b=1, gone="g", amount=2, s={"x": 3})
+    versions = main_table.spark.sql(f"SELECT * FROM frazil.{main_table.name.sql}.metadata_log_entries").count()
+    main_table.becomes(
         column("amount", STRING, 4),
         column("s2", struct(x=LONG, y=INT), 8),
         column("c", LONG, 2),
         column("s", struct(x=LONG)),
     )
-    assert mirror.spark.sql(f"SELECT * FROM frazil.{mirror.name.sql}.metadata_log_entries").count() == versions + 1
-    mirror.takes(id=2, amount_v2="a", s2={"x": 1, "y": 2}, c=1 << 40, s={"x": 1 << 40})
-    one, two = mirror.rows()
+    assert (
+        main_table.spark.sql(f"SELECT * FROM frazil.{main_table.name.sql}.metadata_log_entries").count() == versions + 1
+    )
+    main_table.takes(id=2, amount_v2="a", s2={"x": 1, "y": 2}, c=1 << 40, s={"x": 1 << 40})
+    one, two = main_table.rows()
     assert (one["c"], one["amount"], one["amount_v2"], one["s"]) == (1, 2, None, {"x": 3})
     assert (two["c"], two["amount"], two["amount_v2"], two["s"]) == (1 << 40, None, "a", {"x": 1 << 40})
     assert "gone" not in one

@@ -9,7 +9,7 @@ from typing import TypeVar
 from uuid import UUID
 
 import pytest
-from iceberg_builders import FENCE, SHOP, catalog_of, column, plan, shape
+from iceberg_builders import FENCE, SHOP, catalog_of, column, plan, source_schema
 
 from frazil.clock import SystemClock
 from frazil.errors import BadInput, TableChanged
@@ -38,7 +38,7 @@ def home(request: pytest.FixtureRequest) -> Catalog:
 @pytest.fixture
 def people(home: Catalog, namespace: str) -> LoadedTable:
     return Tables(home).create(
-        TableName((namespace,), "people"), shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
+        TableName((namespace,), "people"), source_schema(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
     )
 
 
@@ -75,7 +75,7 @@ def test_a_created_table_has_its_key_as_identifier_and_bounded_metadata(home: Ca
     assert not tables.exists(name)
     made = tables.create(
         name,
-        shape(column("tags", ListOf(STRING)), column("amount", Decimal(12, 2))),
+        source_schema(column("tags", ListOf(STRING)), column("amount", Decimal(12, 2))),
         TableOptions(mode=DeleteMode.EQUALITY, format_version=2),
     )
     assert tables.exists(name)
@@ -99,25 +99,27 @@ def test_a_partitioned_table_starts_unpartitioned_so_that_deletes_can_reach_all_
         partition=(parse_partition("bucket(4, id)"), parse_partition("name")),
         sort=(SortField("name"),),
     )
-    made = tables.create(name, shape(), by_name)
+    made = tables.create(name, source_schema(), by_name)
     assert [(spec.spec_id, len(spec.fields)) for spec in made.specs] == [(0, 0), (1, 2)]
     assert (made.spec.spec_id, made.delete_spec.spec_id) == (1, 0)
     assert made.sort == (SortField("name"),)
-    grown = tables.ensure(name, shape(), TableOptions(mode=DeleteMode.EQUALITY, partition=by_name.partition[1:]))
+    grown = tables.ensure(
+        name, source_schema(), TableOptions(mode=DeleteMode.EQUALITY, partition=by_name.partition[1:])
+    )
     assert ([field.name for field in grown.spec.fields], grown.delete_spec.spec_id) == (["name"], 0)
-    assert tables.ensure(name, shape(), TableOptions(mode=DeleteMode.EQUALITY)) == grown
+    assert tables.ensure(name, source_schema(), TableOptions(mode=DeleteMode.EQUALITY)) == grown
 
 
 def test_creating_a_table_that_exists_loads_it(home: Catalog, people: LoadedTable) -> None:
     again = Tables(home).create(
-        people.name, shape(column("more")), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
+        people.name, source_schema(column("more")), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)
     )
     assert again == people
 
 
 def test_a_changelog_has_three_columns_more_and_no_identifier(home: Catalog, namespace: str) -> None:
     made = Tables(home).create(
-        TableName((namespace,), "log"), shape(), TableOptions(mode=DeleteMode.APPEND_ONLY, format_version=2)
+        TableName((namespace,), "log"), source_schema(), TableOptions(mode=DeleteMode.APPEND_ONLY, format_version=2)
     )
     assert [field.name for field in made.schema] == ["id", "name", "_op", "_position", "_before"]
     assert str(made.schema.fields[-1].type) == "struct<id: long, name: string>"
@@ -135,7 +137,7 @@ def test_columns_are_added_and_types_widened_in_one_commit(home: Catalog, namesp
     name = TableName((namespace,), "growing")
     first = tables.create(
         name,
-        shape(column("n", INT), column("f", FLOAT), column("d", Decimal(8, 2))),
+        source_schema(column("n", INT), column("f", FLOAT), column("d", Decimal(8, 2))),
         TableOptions(mode=DeleteMode.EQUALITY, format_version=2),
     )
     grown = tables.evolve(
@@ -178,7 +180,8 @@ def test_two_that_evolve_at_once_both_get_their_column(home: Catalog, people: Lo
 def test_two_that_create_one_table_at_once_get_the_same(home: Catalog, namespace: str) -> None:
     name = TableName((namespace, "raced"), "people")
     made = at_once(
-        2, lambda n: Tables(home).create(name, shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
+        2,
+        lambda n: Tables(home).create(name, source_schema(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2)),
     )
     assert made[0] == made[1] == Tables(home).load(name)
 
@@ -191,8 +194,8 @@ def test_a_contradicting_type_names_table_and_column(home: Catalog, people: Load
 def test_ensure_creates_then_evolves(home: Catalog, namespace: str) -> None:
     tables = Tables(home)
     name = TableName((namespace,), "ensured")
-    tables.ensure(name, shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
-    grown = tables.ensure(name, shape(column("more")), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
+    tables.ensure(name, source_schema(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
+    grown = tables.ensure(name, source_schema(column("more")), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
     assert [field.name for field in grown.schema] == ["id", "name", "more"]
 
 
@@ -214,7 +217,7 @@ def test_the_ledger_is_in_summary_property_and_tag(home: Catalog, people: Loaded
     entry = head.newest(SHOP)
     assert entry is not None
     assert entry.resolved == Hlc(10)
-    assert head.mirror(SHOP) == entry
+    assert head.in_property(SHOP) == entry
     assert entry.snapshot_id == head.snapshot_id
     assert head.ancestry[0].summary["crdb.job_id"] == "shop"
     assert tags(head) == {"frazil_shop": head.snapshot_id}
@@ -260,7 +263,7 @@ def test_a_zombie_cannot_set_the_property_back(home: Catalog, people: LoadedTabl
     commit(home, people, 20, {2: "Bob"}, lower=10)
     answer = IcebergCommitter(home).commit(people.name, zombie_head, plan(people, 15, lower=10))
     assert isinstance(answer, Conflicted), answer
-    assert IcebergCommitter(home).head(people.name).mirror(SHOP).resolved == Hlc(20)  # type: ignore[union-attr]
+    assert IcebergCommitter(home).head(people.name).in_property(SHOP).resolved == Hlc(20)  # type: ignore[union-attr]
 
 
 def test_of_two_racing_commits_on_one_head_exactly_one_wins(home: Catalog, people: LoadedTable) -> None:
@@ -290,7 +293,7 @@ def test_a_recreated_table_conflicts_and_shows_another_uuid(home: Catalog, peopl
     committer = IcebergCommitter(home)
     head, prepared = committer.head(people.name), plan(people, 10, {1: "Ann"})
     Tables(home).drop(people.name)
-    Tables(home).create(people.name, shape(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
+    Tables(home).create(people.name, source_schema(), TableOptions(mode=DeleteMode.EQUALITY, format_version=2))
     answer = committer.commit(people.name, head, prepared)
     assert not isinstance(answer, Accepted), answer
     after = committer.head(people.name)
@@ -308,7 +311,7 @@ def test_the_ledger_survives_expiry_by_others(home: Catalog, people: LoadedTable
     head = IcebergCommitter(home).head(people.name)
     assert head.newest(SHOP) is None, "expiry cut the ancestry"
     assert not head.history_is_whole
-    assert head.mirror(SHOP) == own.newest(SHOP)
+    assert head.in_property(SHOP) == own.newest(SHOP)
     assert tags(head) == {"frazil_shop": own.snapshot_id}
     assert read(home, people.name)[1] == "Ann"
 
@@ -321,18 +324,18 @@ def test_a_rollback_shows_in_the_ancestry_and_not_in_the_property(home: Catalog,
     table.manageSnapshots().rollbackTo(first.snapshot_id).commit()
     head = IcebergCommitter(home).head(people.name)
     assert head.newest(SHOP).resolved == Hlc(10)  # type: ignore[union-attr]
-    assert head.mirror(SHOP) == second.newest(SHOP)
-    assert head.mirror(SHOP).snapshot_id not in [s.snapshot_id for s in head.ancestry]  # type: ignore[union-attr]
+    assert head.in_property(SHOP) == second.newest(SHOP)
+    assert head.in_property(SHOP).snapshot_id not in [s.snapshot_id for s in head.ancestry]  # type: ignore[union-attr]
 
 
 def test_forgetting_removes_property_and_tag_with_a_snapshot(home: Catalog, people: LoadedTable) -> None:
     commit(home, people, 10, {1: "Ann"})
     head = commit(home, people, 10, forget=True)
-    assert head.mirror(SHOP) is None
+    assert head.in_property(SHOP) is None
     assert tags(head) == {}
     assert head.newest(SHOP) is None
     assert len(head.ancestry) == 2
-    assert isinstance(commit(home, people, 20, {2: "Bob"}).mirror(SHOP).resolved, Hlc)  # type: ignore[union-attr]
+    assert isinstance(commit(home, people, 20, {2: "Bob"}).in_property(SHOP).resolved, Hlc)  # type: ignore[union-attr]
 
 
 def test_of_two_that_read_one_register_exactly_one_takes_the_fence(home: Catalog) -> None:

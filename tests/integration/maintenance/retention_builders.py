@@ -41,7 +41,9 @@ from frazil.storage.files.open_file import open_output
 
 SHOP = JobId("shop")
 FENCE = Fence(3, UUID(int=3))
-SHAPE = SourceSchema((Column("id", LONG, "INT8", "sql"), Column("name", STRING, "STRING", "sql")), ("id",), "sql")
+SOURCE_SCHEMA = SourceSchema(
+    (Column("id", LONG, "INT8", "sql"), Column("name", STRING, "STRING", "sql")), ("id",), "sql"
+)
 DAY = timedelta(days=1)
 GRACE = timedelta(hours=1)
 Rows = dict[int, str]
@@ -68,7 +70,7 @@ class Stage:
         self.clock = Clock()
         self.committer = IcebergCommitter(catalog)
         self.table = Tables(catalog).create(
-            name, SHAPE, TableOptions(mode=DeleteMode.VECTORS, format_version=format_version)
+            name, SOURCE_SCHEMA, TableOptions(mode=DeleteMode.VECTORS, format_version=format_version)
         )
         self.snapshots = SnapshotCommitter(catalog)
         self.queue = IcebergDeletionQueue(catalog, self.clock, batch_files=batch_files)

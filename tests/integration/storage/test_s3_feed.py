@@ -31,7 +31,7 @@ from frazil.storage.url import parse_place
 
 pytestmark = pytest.mark.servers
 BASE = 1_700_000_000_000_000_000
-SHAPE = SourceSchema((column("a", "INT8", "test"), column("b", "STRING", "test")), ("a",), "test")
+SOURCE_SCHEMA = SourceSchema((column("a", "INT8", "test"), column("b", "STRING", "test")), ("a",), "test")
 
 
 def at(second: int) -> Hlc:
@@ -88,7 +88,7 @@ def rows_of(source: CloudFeed, upper: Hlc) -> list[tuple[str, int]]:
     index = {"t": 0}
     window = Window((upper,))
     splits = source.splits(window, {"t": None}, index)
-    reader = pickle.loads(pickle.dumps(source.reader(index, {"t": SHAPE})))
+    reader = pickle.loads(pickle.dumps(source.reader(index, {"t": SOURCE_SCHEMA})))
     rows = [row for split in splits for batch in reader.read(split, cut_of(window, None)) for row in batch.to_pylist()]
     return sorted((row["key"], row["epoch"]) for row in rows if row["payload"] is not None and row["epoch"] >= 0)
 

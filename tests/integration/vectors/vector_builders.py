@@ -126,14 +126,14 @@ class Stage:
         self.committer, self.tables = IcebergCommitter(catalog), Tables(catalog)
         columns = [Column(c, t, str(t), "sql", required=True) for c, t in self.kind.columns.items()]
         columns += [Column("name", STRING, "STRING", "sql"), Column("part", self.part.type, "", "sql")]
-        self.shape = SourceSchema(tuple(columns), tuple(self.kind.columns), "sql")
+        self.source_schema = SourceSchema(tuple(columns), tuple(self.kind.columns), "sql")
         self.options = TableOptions(
             mode=DeleteMode.VECTORS,
             format_version=format_version,
             partition=tuple(map(parse_partition, partition)),
             properties=properties or {},
         )
-        self.loaded = self.tables.ensure(name, self.shape, self.options)
+        self.loaded = self.tables.ensure(name, self.source_schema, self.options)
         self.cache = IndexCache(folder / "index", CACHE_BYTES)
         self.roads, self.road = roads, road
         self.rows: Counter[tuple[Key, str]] = Counter()

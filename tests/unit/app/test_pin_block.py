@@ -67,10 +67,10 @@ def route(config: PipelineConfig, names: Sequence[str]) -> list[Route]:
     return [taken for name in names if (taken := route_of(config, name)) is not None]
 
 
-def pasted(before: PipelineConfig, shapes: Mapping[str, SourceSchema], source: Any = None) -> PipelineConfig:
+def pasted(before: PipelineConfig, schemas: Mapping[str, SourceSchema], source: Any = None) -> PipelineConfig:
     """The configuration with the printed block in the place of its tables, as a person would paste it."""
-    routes = route(before, list(shapes))
-    block = pin_block(before, [(taken, shapes[taken.source]) for taken in routes])
+    routes = route(before, list(schemas))
+    block = pin_block(before, [(taken, schemas[taken.source]) for taken in routes])
     document = yaml.safe_dump(
         {
             "pipeline": "shop",
@@ -138,8 +138,8 @@ def test_entries_of_tables_that_were_not_found_stay_as_they_are() -> None:
 
 def test_a_column_is_pinned_by_the_name_that_rows_carry() -> None:
     renamed = Column("total_v2", iceberg.STRING, "STRING", "inferred", carried=("total",))
-    shape = SourceSchema((column("id", "INT8", "sql"), renamed), ("id",), "sql")
-    after = pasted(config({"source": "orders"}), {"orders": shape})
+    source_schema = SourceSchema((column("id", "INT8", "sql"), renamed), ("id",), "sql")
+    after = pasted(config({"source": "orders"}), {"orders": source_schema})
     assert after.tables[0].columns == {"id": "INT8", "total": "STRING"}
 
 
@@ -166,7 +166,7 @@ def field(name: str, type_: Type, doc: str, carried: tuple[str, ...] = ()) -> Co
 
 def test_types_of_documents_are_pinned_as_what_they_are_or_not_at_all() -> None:
     """A BSON date is a timestamp with a zone, and `date` in the configuration is a day."""
-    shape = SourceSchema(
+    source_schema = SourceSchema(
         (
             field("_id", iceberg.STRING, "objectId"),
             field("at", iceberg.TIMESTAMPTZ, "date"),
@@ -180,7 +180,7 @@ def test_types_of_documents_are_pinned_as_what_they_are_or_not_at_all() -> None:
         "_id",
     )
     before = config({"source": "shop.orders", "on_schema_conflict": "stop", "partition": ["day(at)"]}, source=MONGO)
-    after = pasted(before, {"shop.orders": shape}, MONGO)
+    after = pasted(before, {"shop.orders": source_schema}, MONGO)
     same_but_pinned(before, after, ["shop.orders"])
     assert after.tables[0].columns == {"_id": "objectid", "at": "timestamp", "price": "decimal(38, 10)", "a.b": "long"}
 
@@ -188,12 +188,12 @@ def test_types_of_documents_are_pinned_as_what_they_are_or_not_at_all() -> None:
 def test_an_explicit_mapping_stays_what_tells_the_columns() -> None:
     mapping = {"mode": "explicit", "fields": [{"source": "customer.name", "target": "customer", "type": "string"}]}
     before = config({"source": "shop.orders", "mapping": mapping, "deletes": "append-only"}, source=MONGO)
-    shape = SourceSchema(
+    source_schema = SourceSchema(
         (field("_id", iceberg.STRING, "objectId"), field("customer", iceberg.STRING, "string", ("customer.name",))),
         ("_id",),
         "_id",
     )
-    after = pasted(before, {"shop.orders": shape}, MONGO)
+    after = pasted(before, {"shop.orders": source_schema}, MONGO)
     same_but_pinned(before, after, ["shop.orders"])
     assert after.tables[0].columns == {}
 

@@ -1,4 +1,4 @@
-"""A pipeline of the real shape at the seam of the command line, without Spark behind it."""
+"""A pipeline of the real source schema at the seam of the command line, without Spark behind it."""
 
 from __future__ import annotations
 
@@ -147,7 +147,8 @@ class FakePipeline:
             source="shop.public.orders", target="analytics.orders", action=TableAction.CREATE, key=("id",),
             key_origin="configuration", notes=("amount was inferred",),
             made=MadeAs(
-                deletes="vectors", format_version=3, partition=("day(at)",), companions=("analytics.orders__changelog",)
+                deletes="vectors", format_version=3, partition=("day(at)",),
+                side_tables=("analytics.orders__changelog",)
             ),
             columns=(
                 CheckedColumn("id", "long", "INT8", "sql"),

@@ -52,14 +52,14 @@ def entry(resolved: int, lower: int | None = None, **changed: Any) -> LedgerEntr
 
 def head(
     *newest_first: LedgerEntry | Mapping[str, str],
-    mirror: LedgerEntry | None = None,
+    in_property: LedgerEntry | None = None,
     cut: bool = False,
     uuid: str = "uuid-1",
     first_id: int = 1,
     properties: Mapping[str, str] | None = None,
 ) -> TableHead:
     """Snapshots are numbered from the oldest (`first_id`) up; ids and sequence numbers agree. `cut` says that the
-    oldest has a parent which is no longer retained. `mirror` is the property, with its own id and number."""
+    oldest has a parent which is no longer retained. `in_property` is the property, with its own id and number."""
     ancestry = []
     for place, summary in enumerate(newest_first):
         number = first_id + len(newest_first) - 1 - place
@@ -68,14 +68,14 @@ def head(
         facts = summary.to_summary() if isinstance(summary, LedgerEntry) else dict(summary)
         ancestry.append(SnapshotFacts(number, parent, number, 0, facts))
     held = dict(properties or {})
-    if mirror is not None:
-        assert mirror.snapshot_id is not None
-        assert mirror.sequence_number is not None
-        held[JOB.ledger_property] = mirror.to_property(mirror.snapshot_id, mirror.sequence_number)
+    if in_property is not None:
+        assert in_property.snapshot_id is not None
+        assert in_property.sequence_number is not None
+        held[JOB.ledger_property] = in_property.to_property(in_property.snapshot_id, in_property.sequence_number)
     return TableHead(uuid=uuid, ancestry=tuple(ancestry), properties=held, base=object())
 
 
-def mirrored(found: LedgerEntry, number: int) -> LedgerEntry:
+def recorded(found: LedgerEntry, number: int) -> LedgerEntry:
     """The entry as the property tells it."""
     return replace(found, snapshot_id=number, sequence_number=number)
 

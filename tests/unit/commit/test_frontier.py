@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from commit_builders import BOB, FOREIGN, JOB, REPLACE, at, entry, head, mirrored
+from commit_builders import BOB, FOREIGN, JOB, REPLACE, at, entry, head, recorded
 
 from frazil.commit.frontier_check import At, Damaged, Fresh, RolledBack, read_frontier
 from frazil.model.commit import CommitPlan
@@ -38,30 +38,30 @@ def test_the_walk_stops_at_the_first_own_entry() -> None:
 
 def test_an_entry_that_expired_is_taken_from_the_property() -> None:
     """H3"""
-    expired = mirrored(entry(7), 3)
-    assert read_frontier(head(FOREIGN, FOREIGN, cut=True, first_id=8, mirror=expired), JOB) == At(expired)
+    expired = recorded(entry(7), 3)
+    assert read_frontier(head(FOREIGN, FOREIGN, cut=True, first_id=8, in_property=expired), JOB) == At(expired)
 
 
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_property_ahead_of_a_bare_ancestry_means_rolled_back(cut: bool) -> None:
     """H4: nothing was cut off, or what was cut off is older than the entry."""
-    lost = mirrored(entry(7), 9)
-    reading = read_frontier(head(FOREIGN, cut=cut, first_id=4, mirror=lost), JOB)
+    lost = recorded(entry(7), 9)
+    reading = read_frontier(head(FOREIGN, cut=cut, first_id=4, in_property=lost), JOB)
     assert reading == RolledBack(lost, None, starts_over=not cut)
 
 
 def test_a_property_ahead_of_the_newest_entry_means_rolled_back() -> None:
     """H4, H44"""
-    lost = mirrored(entry(7, 5), 9)
-    reading = read_frontier(head(FOREIGN, entry(5), mirror=lost), JOB)
+    lost = recorded(entry(7, 5), 9)
+    reading = read_frontier(head(FOREIGN, entry(5), in_property=lost), JOB)
     assert isinstance(reading, RolledBack)
     assert (reading.lost, reading.left.resolved if reading.left else None) == (lost, at(5))
     assert not reading.starts_over
 
 
-@pytest.mark.parametrize("mirror", [None, mirrored(entry(7), 2), mirrored(entry(5), 1)])
-def test_a_property_that_is_missing_equal_or_older_leaves_the_word_to_the_ancestry(mirror: object) -> None:
-    reading = read_frontier(head(entry(7, 5), entry(5), mirror=mirror), JOB)  # type: ignore[arg-type]
+@pytest.mark.parametrize("in_property", [None, recorded(entry(7), 2), recorded(entry(5), 1)])
+def test_a_property_that_is_missing_equal_or_older_leaves_the_word_to_the_ancestry(in_property: object) -> None:
+    reading = read_frontier(head(entry(7, 5), entry(5), in_property=in_property), JOB)  # type: ignore[arg-type]
     assert isinstance(reading, At)
     assert reading.entry.resolved == at(7)
 
@@ -71,8 +71,8 @@ def test_a_forgotten_table_is_fresh_and_remembers_who_forgot_it() -> None:
 
 
 def test_a_table_rolled_back_to_where_it_was_forgotten_starts_over() -> None:
-    lost = mirrored(entry(7), 9)
-    reading = read_frontier(head(FORGOTTEN, cut=True, first_id=6, mirror=lost), JOB)
+    lost = recorded(entry(7), 9)
+    reading = read_frontier(head(FORGOTTEN, cut=True, first_id=6, in_property=lost), JOB)
     assert reading == RolledBack(lost, None, starts_over=True)
 
 
@@ -102,14 +102,14 @@ def test_an_edited_summary_is_damage(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "found", [head(mirror=mirrored(entry(7), 3)), head(FOREIGN, first_id=8, mirror=mirrored(entry(7), 3))]
+    "found", [head(in_property=recorded(entry(7), 3)), head(FOREIGN, first_id=8, in_property=recorded(entry(7), 3))]
 )
 def test_an_older_property_beside_a_history_that_never_held_it_means_rolled_back(found: TableHead) -> None:
     """H4: main is empty, or begins with a snapshot that has no parent: nothing was expired."""
-    assert read_frontier(found, JOB) == RolledBack(mirrored(entry(7), 3), None, starts_over=True)
+    assert read_frontier(found, JOB) == RolledBack(recorded(entry(7), 3), None, starts_over=True)
 
 
 def test_a_property_that_names_the_snapshot_found_is_not_ahead_of_it() -> None:
     """Whatever sequence number it carries, for instance from before an upgrade of the table's format."""
     same = replace(entry(7), snapshot_id=1, sequence_number=4)
-    assert isinstance(read_frontier(head(entry(7), mirror=same), JOB), At)
+    assert isinstance(read_frontier(head(entry(7), in_property=same), JOB), At)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from commit_builders import ALICE, BOB, FOREIGN, JOB, ORDERS, at, coordinator, entry, epoch_commit, file, head, mirrored
+from commit_builders import ALICE, BOB, FOREIGN, JOB, ORDERS, at, coordinator, entry, epoch_commit, file, head, recorded
 
 from frazil import errors
 from frazil.commit.admission import FencedOut, Stopped
@@ -71,7 +71,7 @@ def test_a_table_behind_its_last_published_epoch_stops_the_epoch(found: object) 
 
 def test_a_rolled_back_table_stops_the_epoch_and_says_so() -> None:
     """H4, H44: even though the newest entry on main would fit."""
-    state = advance(NeedHead(), head(entry(5), mirror=mirrored(entry(7, 5), 9)), epoch_commit(5, 10))
+    state = advance(NeedHead(), head(entry(5), in_property=recorded(entry(7, 5), 9)), epoch_commit(5, 10))
     assert isinstance(state, Stopped)
     assert state.error.facts["what"] == "rolled back"
     assert "snapshot 9" in state.error.message

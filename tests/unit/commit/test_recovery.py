@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from commit_builders import ALICE, BOB, FOREIGN, JOB, ORDERS, REPLACE, at, coordinator, entry, head, mirrored
+from commit_builders import ALICE, BOB, FOREIGN, JOB, ORDERS, REPLACE, at, coordinator, entry, head, recorded
 
 from frazil import errors
 from frazil.commit.frontier_check import At, Fresh, read_frontier
@@ -43,14 +43,14 @@ def test_a_table_goes_on_from_its_newest_entry_with_its_notes() -> None:
 
 def test_a_table_whose_history_expired_goes_on_from_the_property() -> None:
     """H3"""
-    found = start(head(FOREIGN, cut=True, first_id=9, mirror=mirrored(entry(7), 3)), ORDERS, coordinator(2))
+    found = start(head(FOREIGN, cut=True, first_id=9, in_property=recorded(entry(7), 3)), ORDERS, coordinator(2))
     assert isinstance(found, StartPoint)
     assert found.frontier == Frontier(at(7))
 
 
 def test_a_rolled_back_table_needs_a_person() -> None:
     """H4"""
-    error = start(head(entry(5), mirror=mirrored(entry(7, 5), 9)), ORDERS, coordinator(2))
+    error = start(head(entry(5), in_property=recorded(entry(7, 5), 9)), ORDERS, coordinator(2))
     assert isinstance(error, errors.TableChanged)
     assert "frazil rewind CONFIG shop.orders" in error.hint
 
@@ -70,7 +70,7 @@ def test_a_newer_coordinator_ends_this_one(fence: Fence) -> None:
 
 
 def test_a_rewind_states_the_newest_entry_on_main_again() -> None:
-    rolled_back = head(FOREIGN, entry(5, 3, notes="carried"), mirror=mirrored(entry(7, 5), 9))
+    rolled_back = head(FOREIGN, entry(5, 3, notes="carried"), in_property=recorded(entry(7, 5), 9))
     plan = rewind_plan(rolled_back, ORDERS, JOB, OPERATOR)
     assert isinstance(plan, CommitPlan)
     assert plan.files == ()
@@ -80,7 +80,7 @@ def test_a_rewind_states_the_newest_entry_on_main_again() -> None:
 
 
 def test_after_a_rewind_the_pipeline_goes_on_and_older_coordinators_do_not() -> None:
-    rolled_back = head(entry(5), mirror=mirrored(entry(7, 5), 9))
+    rolled_back = head(entry(5), in_property=recorded(entry(7, 5), 9))
     plan = rewind_plan(rolled_back, ORDERS, JOB, OPERATOR)
     assert isinstance(plan, CommitPlan)
     after = landed(rolled_back, plan)
@@ -93,7 +93,7 @@ def test_after_a_rewind_the_pipeline_goes_on_and_older_coordinators_do_not() -> 
 
 
 def test_a_rewind_that_finds_nothing_of_ours_forgets_and_fences() -> None:
-    rolled_back = head(FOREIGN, mirror=mirrored(entry(7), 9))
+    rolled_back = head(FOREIGN, in_property=recorded(entry(7), 9))
     plan = rewind_plan(rolled_back, ORDERS, JOB, OPERATOR)
     assert isinstance(plan, CommitPlan)
     assert plan.forget
@@ -105,23 +105,23 @@ def test_a_rewind_that_finds_nothing_of_ours_forgets_and_fences() -> None:
 
 def test_a_rewind_into_expired_history_is_refused() -> None:
     """Nobody can tell what main holds there: going on would publish old epochs over newer rows."""
-    error = rewind_plan(head(FOREIGN, cut=True, first_id=4, mirror=mirrored(entry(7), 9)), ORDERS, JOB, OPERATOR)
+    error = rewind_plan(head(FOREIGN, cut=True, first_id=4, in_property=recorded(entry(7), 9)), ORDERS, JOB, OPERATOR)
     assert isinstance(error, errors.TableChanged)
     assert "snapshot 9" in error.hint
 
 
 def test_there_is_nothing_to_rewind_in_a_sound_table() -> None:
     assert rewind_plan(head(), ORDERS, JOB, OPERATOR) is None
-    assert rewind_plan(head(entry(5), mirror=mirrored(entry(5), 1)), ORDERS, JOB, OPERATOR) is None
+    assert rewind_plan(head(entry(5), in_property=recorded(entry(5), 1)), ORDERS, JOB, OPERATOR) is None
 
 
 def test_a_rewind_with_an_old_fence_is_refused() -> None:
-    rolled_back = head(entry(5), mirror=mirrored(entry(7, 5, fence=Fence(9, ALICE)), 9))
+    rolled_back = head(entry(5), in_property=recorded(entry(7, 5, fence=Fence(9, ALICE)), 9))
     assert isinstance(rewind_plan(rolled_back, ORDERS, JOB, OPERATOR), errors.Fenced)
 
 
 def test_the_newest_generation_a_table_has_seen() -> None:
     assert newest_generation(head(FOREIGN), JOB) == 0
     assert newest_generation(head(entry(5, fence=Fence(4, BOB))), JOB) == 4
-    assert newest_generation(head(entry(5), mirror=mirrored(entry(7, fence=Fence(6, BOB)), 9)), JOB) == 6
+    assert newest_generation(head(entry(5), in_property=recorded(entry(7, fence=Fence(6, BOB)), 9)), JOB) == 6
     assert newest_generation(head(properties={JOB.ledger_property: "?"}), JOB) == 0

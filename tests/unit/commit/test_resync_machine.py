@@ -19,7 +19,7 @@ from commit_builders import (
     coordinator,
     entry,
     head,
-    mirrored,
+    recorded,
 )
 
 from frazil import errors
@@ -69,12 +69,12 @@ def table(
     main: Sequence[LedgerEntry | Mapping[str, str]] = (),
     branch: Sequence[Mapping[str, str]] | None = None,
     since: Sequence[LedgerEntry | Mapping[str, str]] = (),
-    mirror: LedgerEntry | None = None,
+    in_property: LedgerEntry | None = None,
     cut: bool = False,
 ) -> BranchedHead:
     """Newest first: `main` is what main was when the branch was made, `since` what happened to it from then on. `cut`
     if expiry has left only the newest snapshot of the branch, whose snapshots are numbered from 101."""
-    now = head(*since, *main, mirror=mirror)
+    now = head(*since, *main, in_property=in_property)
     if branch is None:
         return BranchedHead(now, None)
     before = head(*main)
@@ -135,7 +135,7 @@ def test_a_load_goes_on_when_expiry_has_left_only_the_newest_snapshot_of_the_bra
 def test_main_may_be_of_another_source_or_rolled_back_since_the_load_is_to_replace_it() -> None:
     other = table([entry(7, incarnation="cluster-0")], [loaded(20), clear()])
     assert isinstance(stage(other), Loading)
-    rolled_back = table([entry(5)], [loaded(20), clear()], mirror=mirrored(entry(7, 5), 9))
+    rolled_back = table([entry(5)], [loaded(20), clear()], in_property=recorded(entry(7, 5), 9))
     assert isinstance(stage(rolled_back), Loading)
 
 
@@ -165,9 +165,9 @@ def test_only_the_exact_newest_fence_of_main_and_branch_may_do_anything(fence: F
         "main": table([entry(7)], [loaded(20), clear()], since=[theirs]),
         "branch": table([entry(7)], [loaded(20, fence=fence), clear()]),
         "clear": table([entry(7)], [clear(fence)]),
-        "rolled back main": table([entry(7)], [loaded(20), clear()], mirror=mirrored(theirs, 9)),
+        "rolled back main": table([entry(7)], [loaded(20), clear()], in_property=recorded(theirs, 9)),
     }[where]
-    what = mirrored(entry(20), 102)
+    what = recorded(entry(20), 102)
     wishes = {
         "begin": Begin(table=ORDERS, coordinator=ME),
         "begin anew": Begin(table=ORDERS, coordinator=ME, anew=True),
@@ -265,14 +265,14 @@ def test_what_was_loaded_is_adopted_with_the_fence_of_who_adopts() -> None:
 def test_main_may_have_moved_meanwhile() -> None:
     for since in ([FOREIGN], [REPLACE], [entry(9, 7)], [FOREIGN, entry(20, 7)]):
         assert isinstance(adopt(table([entry(7)], [loaded(20), clear()], since=since)), Adopt)
-    assert isinstance(adopt(table([entry(5)], [loaded(20), clear()], mirror=mirrored(entry(7, 5), 9))), Adopt)
+    assert isinstance(adopt(table([entry(5)], [loaded(20), clear()], in_property=recorded(entry(7, 5), 9))), Adopt)
     assert isinstance(adopt(table([], [loaded(20), clear()])), Adopt)
 
 
 def test_readers_of_main_never_go_back_in_time() -> None:
     heads = table([entry(7)], [loaded(20), clear()], since=[entry(25, 7)])
     assert adopt(heads) == Behind(newest(heads), heads.main.newest(JOB))  # type: ignore[arg-type]
-    rolled_back = table([entry(7)], [loaded(20), clear()], mirror=mirrored(entry(25, 7), 9))
+    rolled_back = table([entry(7)], [loaded(20), clear()], in_property=recorded(entry(25, 7), 9))
     assert isinstance(adopt(rolled_back), Behind)
 
 
@@ -301,13 +301,13 @@ def test_an_adoption_that_landed_is_found() -> None:
     stated = step.plan.entry
     adopted = replace(head(stated, cut=True, first_id=103), properties={})
     assert adopt(BranchedHead(adopted, None), what=what) == Adopted(what)
-    assert adopt(table([entry(7)], mirror=mirrored(stated, 103)), what=what) == Adopted(what)
+    assert adopt(table([entry(7)], in_property=recorded(stated, 103)), what=what) == Adopted(what)
     later = replace(head(entry(30, 20, fence=ME.fence), loaded(20), first_id=102), properties={})
     assert adopt(BranchedHead(later, None), what=what) == Adopted(what)
 
 
 def test_a_branch_that_somebody_removed_stops_the_adoption() -> None:
-    error = adopt(table([entry(7)]), what=mirrored(entry(20), 102))
+    error = adopt(table([entry(7)]), what=recorded(entry(20), 102))
     assert isinstance(error, errors.TableChanged)
     assert "frazil resync CONFIG shop.orders" in error.hint
 
@@ -402,7 +402,7 @@ def test_a_take_over_is_looked_at_whatever_the_answer(answer: CommitAnswer | Exc
 @pytest.mark.parametrize("answer", UNCERTAIN, ids=str)
 def test_an_adoption_whose_answer_proves_nothing_is_looked_for(answer: CommitAnswer | Exception) -> None:
     """H6, H43"""
-    done = table([entry(7)], mirror=mirrored(entry(20, operation="adopt", fence=ME.fence), 103))
+    done = table([entry(7)], in_property=recorded(entry(20, operation="adopt", fence=ME.fence), 103))
     committer = ScriptedBranch([LOADED, done], [answer])
     what = newest(LOADED)
     assert adopt_resync(ORDERS, committer, ME, StillClock(), what) == Adopted(what)
@@ -457,8 +457,8 @@ def test_a_stop_ends_the_waiting_and_a_lost_table_the_looking() -> None:
 def test_after_the_adoption_main_goes_on_from_what_was_loaded() -> None:
     step = adopt(LOADED)
     assert isinstance(step, Adopt)
-    stated = mirrored(step.plan.entry, 103)
-    main = head(step.plan.summary, loaded(20), clear(), entry(7), first_id=100, mirror=stated)
+    stated = recorded(step.plan.entry, 103)
+    main = head(step.plan.summary, loaded(20), clear(), entry(7), first_id=100, in_property=stated)
     found = read_frontier(main, JOB)
     assert isinstance(found, At)
     assert (found.entry.resolved, found.entry.fence) == (at(20), ME.fence)

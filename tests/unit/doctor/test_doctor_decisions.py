@@ -374,7 +374,7 @@ def test_metadata_beyond_what_catalogs_take_is_an_error_and_expiry_repairs_it_if
 
 
 def view(**changed: Any) -> LedgerView:
-    facts = {"entry": entry(), "mirror": entry(), "tagged": 42, "generation": 3}
+    facts = {"entry": entry(), "in_property": entry(), "tagged": 42, "generation": 3}
     return LedgerView(job="shop", state=LedgerState.AT, **{**facts, **changed})
 
 
@@ -383,9 +383,9 @@ def view(**changed: Any) -> LedgerView:
     [
         ({"tagged": None}, "the tag frazil_shop is gone"),
         ({"tagged": 41}, "names snapshot 41"),
-        ({"mirror": None}, "the property frazil.shop.ledger is gone"),
-        ({"mirror": entry(resolved=Hlc(9))}, "property and summary of snapshot 42"),
-        ({"mirror": entry(snapshot_id=40, sequence_number=4)}, "the property names snapshot 40"),
+        ({"in_property": None}, "the property frazil.shop.ledger is gone"),
+        ({"in_property": entry(resolved=Hlc(9))}, "property and summary of snapshot 42"),
+        ({"in_property": entry(snapshot_id=40, sequence_number=4)}, "the property names snapshot 40"),
         ({"generation": 2}, "generation 3 of pipeline shop, the register knows 2"),
     ],
 )
@@ -403,7 +403,7 @@ def test_a_ledger_that_agrees_is_no_finding() -> None:
 
 
 def test_a_ledger_that_was_rolled_back_or_damaged_says_what_to_do() -> None:
-    back = LedgerView(job="shop", state=LedgerState.ROLLED_BACK, mirror=entry(), entry=entry(resolved=Hlc(5)))
+    back = LedgerView(job="shop", state=LedgerState.ROLLED_BACK, in_property=entry(), entry=entry(resolved=Hlc(5)))
     found = only(ledger(back))
     assert found.severity is Severity.ERROR
     assert "frazil rewind" in found.next

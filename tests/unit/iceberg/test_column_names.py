@@ -22,7 +22,7 @@ NAMES = st.sampled_from(
 )
 
 
-def shape(*names: str, key: Sequence[str] = ()) -> SourceSchema:
+def source_schema(*names: str, key: Sequence[str] = ()) -> SourceSchema:
     return SourceSchema(tuple(Column(name, LONG, "INT8", "inferred") for name in names), tuple(key), "inferred")
 
 
@@ -39,38 +39,40 @@ def names(settled: SourceSchema) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", sorted(RESERVED))
 def test_names_of_the_readers_own_get_a_number(name: str) -> None:
-    assert names(named(T, shape("id", name, name.upper() + "x"), OPTIONS))[name] == f"{name}_2"
-    assert names(named(T, shape(name.upper()), OPTIONS)) == {name.upper(): f"{name.upper()}_2"}
+    assert names(named(T, source_schema("id", name, name.upper() + "x"), OPTIONS))[name] == f"{name}_2"
+    assert names(named(T, source_schema(name.upper()), OPTIONS)) == {name.upper(): f"{name.upper()}_2"}
 
 
 def test_names_that_differ_in_case_only_are_told_apart_however_they_come() -> None:
     for order in permutations(["b", "B", "b_2", "id"]):
-        assert names(named(T, shape(*order), OPTIONS)) == {"id": "id", "B": "B", "b": "b_3", "b_2": "b_2"}
+        assert names(named(T, source_schema(*order), OPTIONS)) == {"id": "id", "B": "B", "b": "b_3", "b_2": "b_2"}
 
 
 def test_the_key_follows_its_column() -> None:
-    assert named(T, shape("id", "_file", key=["_file", "id"]), OPTIONS).key == ("_file_2", "id")
+    assert named(T, source_schema("id", "_file", key=["_file", "id"]), OPTIONS).key == ("_file_2", "id")
 
 
 def test_a_column_that_comes_later_leaves_the_others_their_names() -> None:
-    table = made(named(T, shape("b", "id"), OPTIONS))
-    settled = settle(T, shape("B", "_pos", "b", "id"), table, OPTIONS)
+    table = made(named(T, source_schema("b", "id"), OPTIONS))
+    settled = settle(T, source_schema("B", "_pos", "b", "id"), table, OPTIONS)
     assert names(settled) == {"B": "B_2", "_pos": "_pos_2", "b": "b", "id": "id"}
 
 
 def test_a_table_of_old_keeps_its_names() -> None:
     fields = tuple(Field(place, name, LONG) for place, name in enumerate(["id", "_file", "b", "B"], start=1))
     table = KnownTable(Schema(0, fields), {field.id: Remembered(None, (field.name,)) for field in fields})
-    assert names(settle(T, shape("id", "_file", "b", "B"), table, OPTIONS)) == {n: n for n in ("id", "_file", "b", "B")}
+    assert names(settle(T, source_schema("id", "_file", "b", "B"), table, OPTIONS)) == {
+        n: n for n in ("id", "_file", "b", "B")
+    }
 
 
 @given(first=st.sets(NAMES, min_size=1), later=st.sets(NAMES))
 def test_any_columns_are_told_apart_now_and_later(first: set[str], later: set[str]) -> None:
-    settled = named(T, shape(*first), OPTIONS)
+    settled = named(T, source_schema(*first), OPTIONS)
     before = names(settled)
     assert len({name.lower() for name in before.values()}) == len(first)
     assert not {name.lower() for name in before.values()} & RESERVED
     again = sorted(first | later, reverse=True)
-    after = names(settle(T, shape(*again), made(settled), OPTIONS))
+    after = names(settle(T, source_schema(*again), made(settled), OPTIONS))
     assert {name: after[name] for name in first} == before, "what has a name keeps it"
     assert len({name.lower() for name in after.values()}) == len(first | later)

@@ -96,7 +96,7 @@ def test_a_golden_ledger_says_what_it_said(kind: str, name: str) -> None:
     entry = reading.entry
     assert (entry.resolved.text, entry.source_time) == (golden.positions[-1], golden.time)
     assert (entry.source, entry.fence.generation) == (golden.source, golden.generation)
-    assert head.mirror(job) == entry, "property and summary"
+    assert head.in_property(job) == entry, "property and summary"
     assert head.tags[job.tag].snapshot_id == entry.snapshot_id == head.snapshot_id
     epochs = published(head, job)
     assert tuple(epoch.entry.resolved.text for epoch in reversed(epochs)) == golden.positions

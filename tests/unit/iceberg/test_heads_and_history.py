@@ -79,7 +79,7 @@ def test_a_history_that_runs_in_a_circle_is_refused() -> None:
 def test_properties_carry_the_ledger() -> None:
     text = entry(5).to_property(9, 3)
     head = parse_head(metadata(properties={"frazil.shop.ledger": text}))
-    assert head.mirror(SHOP).resolved == Hlc(5)  # type: ignore[union-attr]
+    assert head.in_property(SHOP).resolved == Hlc(5)  # type: ignore[union-attr]
 
 
 def test_history_lists_own_epochs_newest_first_with_their_time() -> None:

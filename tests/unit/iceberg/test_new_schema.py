@@ -4,7 +4,7 @@ import pytest
 
 from frazil.errors import BadInput, ConfigError
 from frazil.iceberg.tables.create import uuid_properties
-from frazil.iceberg.tables.new_schema import check_required, new_schema, source_schema, target_columns
+from frazil.iceberg.tables.new_schema import check_required, new_schema, target_columns, without_changelog
 from frazil.model.ids import TableName
 from frazil.model.schema import (
     DOUBLE,
@@ -30,7 +30,7 @@ def column(name: str, kind: Type = STRING, origin: str = "sql") -> Column:
     return Column(name, kind, str(kind).upper(), origin)
 
 
-def shape(*columns: Column, key: tuple[str, ...] = ("id",)) -> SourceSchema:
+def source_schema(*columns: Column, key: tuple[str, ...] = ("id",)) -> SourceSchema:
     return SourceSchema((column("id", LONG), *columns), key, "sql")
 
 
@@ -39,7 +39,7 @@ def schema(**kinds: Type) -> Schema:
 
 
 def test_ids_are_given_to_columns_first_and_to_elements_after() -> None:
-    made = new_schema(ORDERS, shape(column("a", ListOf(ListOf(STRING))), column("b")), DeleteMode.EQUALITY)
+    made = new_schema(ORDERS, source_schema(column("a", ListOf(ListOf(STRING))), column("b")), DeleteMode.EQUALITY)
     assert [field.id for field in made] == [1, 2, 3]
     outer = made.field("a").type  # type: ignore[union-attr]
     assert isinstance(outer, ListOf)
@@ -48,13 +48,15 @@ def test_ids_are_given_to_columns_first_and_to_elements_after() -> None:
 
 
 def test_only_key_columns_are_required() -> None:
-    made = new_schema(ORDERS, shape(Column("name", STRING, "STRING", "sql", required=True)), DeleteMode.EQUALITY)
+    made = new_schema(
+        ORDERS, source_schema(Column("name", STRING, "STRING", "sql", required=True)), DeleteMode.EQUALITY
+    )
     assert [(field.name, field.required) for field in made] == [("id", True), ("name", False)]
     assert made.identifier_ids == (1,)
 
 
 def test_a_changelog_requires_nothing_and_says_what_happened() -> None:
-    made = new_schema(ORDERS, shape(key=()), DeleteMode.APPEND_ONLY)
+    made = new_schema(ORDERS, source_schema(key=()), DeleteMode.APPEND_ONLY)
     assert [(field.name, field.required) for field in made] == [
         ("id", False),
         ("_op", False),
@@ -68,12 +70,12 @@ def test_a_changelog_requires_nothing_and_says_what_happened() -> None:
 def test_a_changelog_cannot_hold_a_source_column_of_its_own_names(name: str) -> None:
     """Nor one that Spark, which looks at no name's case, could not tell from them."""
     with pytest.raises(ConfigError, match=f"'{name}'"):
-        target_columns(ORDERS, shape(column(name)), DeleteMode.APPEND_ONLY)
+        target_columns(ORDERS, source_schema(column(name)), DeleteMode.APPEND_ONLY)
 
 
 def test_ids_of_one_level_precede_those_below() -> None:
     inner = StructOf((Field(0, "x", LONG, True), Field(0, "m", MapOf(STRING, ListOf(LONG)))))
-    made = new_schema(ORDERS, shape(column("s", inner), column("b")), DeleteMode.EQUALITY)
+    made = new_schema(ORDERS, source_schema(column("s", inner), column("b")), DeleteMode.EQUALITY)
     (x, m) = made.fields[1].type.fields  # type: ignore[union-attr]
     assert (x.id, m.id, m.type.key_id, m.type.value_id, m.type.value.element_id) == (4, 5, 6, 7, 8)
     assert not x.required, "a column of a table to be made requires nothing inside"
@@ -83,12 +85,12 @@ def test_ids_of_one_level_precede_those_below() -> None:
 def test_a_key_that_cannot_identify_is_refused(kind: Type) -> None:
     """H21"""
     with pytest.raises(ConfigError, match=r"shop.orders.*'price'"):
-        new_schema(ORDERS, shape(column("price", kind), key=("price",)), DeleteMode.EQUALITY)
+        new_schema(ORDERS, source_schema(column("price", kind), key=("price",)), DeleteMode.EQUALITY)
 
 
 def test_a_table_without_a_key_must_be_a_changelog() -> None:
     with pytest.raises(ConfigError, match="no key") as caught:
-        new_schema(ORDERS, shape(key=()), DeleteMode.EQUALITY)
+        new_schema(ORDERS, source_schema(key=()), DeleteMode.EQUALITY)
     assert "append-only" in caught.value.hint
 
 
@@ -101,11 +103,11 @@ def test_a_column_the_source_lost_may_stay_unless_it_is_required() -> None:
 
 def test_a_changelogs_own_columns_are_not_taken_for_the_sources() -> None:
     """A restart learns the source's columns from the table, too."""
-    made = new_schema(ORDERS, shape(column("name")), DeleteMode.APPEND_ONLY)
-    known = source_schema(made, DeleteMode.APPEND_ONLY)
+    made = new_schema(ORDERS, source_schema(column("name")), DeleteMode.APPEND_ONLY)
+    known = without_changelog(made, DeleteMode.APPEND_ONLY)
     assert [field.name for field in known] == ["id", "name"]
     upserted = schema(id=LONG, _op=STRING)
-    assert source_schema(upserted, DeleteMode.EQUALITY) == upserted, "there a source may have such a column"
+    assert without_changelog(upserted, DeleteMode.EQUALITY) == upserted, "there a source may have such a column"
 
 
 def test_uuid_columns_keep_no_bounds_whoever_writes_them() -> None:

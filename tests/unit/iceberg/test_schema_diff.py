@@ -61,9 +61,9 @@ def struct(**kinds: Type) -> StructOf:
 
 def table(*columns: Column, mode: DeleteMode = DeleteMode.EQUALITY, key: tuple[str, ...] = ("id",)) -> ModelTable:
     """A table made of id and these columns."""
-    shape = SourceSchema((column("id", LONG, identity="t.1", required=True), *columns), key, "sql")
-    schema = new_schema(ORDERS, shape, mode)
-    return ModelTable(schema, first_memory(shape.columns, schema))
+    source_schema = SourceSchema((column("id", LONG, identity="t.1", required=True), *columns), key, "sql")
+    schema = new_schema(ORDERS, source_schema, mode)
+    return ModelTable(schema, first_memory(source_schema.columns, schema))
 
 
 def grown(model: ModelTable, *columns: Column, options: TableOptions = TableOptions()) -> SchemaChange:  # noqa: B008
@@ -335,8 +335,8 @@ def test_a_changelog_keeps_the_row_before_which_follows_the_row() -> None:
     model = table(known_as("b", "t.2", INT), known_as("d", "t.3"), mode=DeleteMode.APPEND_ONLY, key=())
 
     def columns(*more: Column) -> Sequence[Column]:
-        shape = SourceSchema((column("id", LONG, identity="t.1"), *more), (), "none")
-        return target_columns(ORDERS, shape, DeleteMode.APPEND_ONLY)
+        source_schema = SourceSchema((column("id", LONG, identity="t.1"), *more), (), "none")
+        return target_columns(ORDERS, source_schema, DeleteMode.APPEND_ONLY)
 
     def plan(*more: Column) -> SchemaChange:
         options = replace(DROP, on_conflict=SchemaConflict.NEW_COLUMN, mode=DeleteMode.APPEND_ONLY)
@@ -358,12 +358,12 @@ def test_a_changelog_keeps_the_row_before_which_follows_the_row() -> None:
 
 def test_settling_a_shape_again_changes_nothing() -> None:
     model = table(known_as("b", "t.2"), known_as("amount", "t.3", LONG))
-    shape = SourceSchema(
+    source_schema = SourceSchema(
         (column("id", LONG, identity="t.1"), known_as("c", "t.2"), known_as("amount", "t.3")), ("id",), "sql"
     )
     known = KnownTable(model.schema, model.known)
-    assert contradictions(shape, known) == ("amount",)
-    settled = settle(ORDERS, shape, known, NEW_COLUMN)
+    assert contradictions(source_schema, known) == ("amount",)
+    settled = settle(ORDERS, source_schema, known, NEW_COLUMN)
     assert [(c.name, c.carried) for c in settled.columns] == [
         ("id", ()),
         ("c", ("c", "b")),
@@ -372,15 +372,15 @@ def test_settling_a_shape_again_changes_nothing() -> None:
     assert settle(ORDERS, settled, known, NEW_COLUMN) == settled
     model.apply(difference(ORDERS, settled.columns, model.schema, known=model.known, options=NEW_COLUMN))
     assert settle(ORDERS, settled, KnownTable(model.schema, model.known), NEW_COLUMN) == settled
-    assert settle(ORDERS, shape, KnownTable(model.schema, model.known), NEW_COLUMN) == settled
+    assert settle(ORDERS, source_schema, KnownTable(model.schema, model.known), NEW_COLUMN) == settled
 
 
 def test_what_columns_have_outgrown_stays_beside_them_unless_it_is_widened_after_all() -> None:
     model = table(known_as("amount", "t.2", LONG), known_as("n", "t.3", INT))
     columns = (column("id", LONG, identity="t.1"), known_as("amount", "t.2"), known_as("n", "t.3", LONG))
     old = (column("amount", LONG, origin="table"), column("n", INT, origin="table"))
-    shape = SourceSchema(columns, ("id",), "sql", old)
-    settled = settle(ORDERS, shape, KnownTable(model.schema, model.known), NEW_COLUMN)
+    source_schema = SourceSchema(columns, ("id",), "sql", old)
+    settled = settle(ORDERS, source_schema, KnownTable(model.schema, model.known), NEW_COLUMN)
     assert [c.name for c in settled.columns] == ["id", "amount_v2", "n"]
     assert settled.outgrown == old[:1]
 
@@ -435,9 +435,9 @@ def test_whatever_happens_to_a_source_its_columns_fit_and_planning_again_yields_
     model = ModelTable(replace(model.schema, fields=(*model.schema.fields, theirs)), model.known)
     options = TableOptions(mode=mode, drop=drop, on_conflict=SchemaConflict.NEW_COLUMN)
     for columns in history:
-        shape = SourceSchema((column("id", LONG, identity="t.1", required=True), *columns), ("id",), "sql")
+        source_schema = SourceSchema((column("id", LONG, identity="t.1", required=True), *columns), ("id",), "sql")
         try:
-            wanted = settle(ORDERS, shape, KnownTable(model.schema, model.known), options)
+            wanted = settle(ORDERS, source_schema, KnownTable(model.schema, model.known), options)
         except BadInput as ambiguous:
             if "another column is called" not in str(ambiguous):
                 raise
@@ -455,7 +455,7 @@ def test_whatever_happens_to_a_source_its_columns_fit_and_planning_again_yields_
             assert field is not None
             assert fits(field.type, target.type)
         assert model.schema.field("theirs") == theirs
-        again = settle(ORDERS, shape, KnownTable(model.schema, model.known), options)
+        again = settle(ORDERS, source_schema, KnownTable(model.schema, model.known), options)
         assert again == wanted
         assert not difference(ORDERS, targets, model.schema, known=model.known, options=options)
         in_rows = [name for c in wanted.columns for name in c.carried_as]

@@ -45,7 +45,7 @@ def with_column(name: str, kind: T.DataType) -> T.StructType:
 
 def test_the_op_column_serves_and_is_not_stored_and_order_columns_are_stored() -> None:
     made = request(op="op", order_by="version")
-    assert [column.name for column in made.shape.columns] == ["id", "total", "version"]
+    assert [column.name for column in made.source_schema.columns] == ["id", "total", "version"]
     assert made.changes.op == "op"
     assert made.changes.order == ("version",)
     assert "D" in made.changes.delete_values
@@ -62,13 +62,13 @@ def test_the_call_and_its_options_have_the_same_defaults() -> None:
 
 def test_the_op_column_is_stored_where_the_target_has_a_column_of_its_name() -> None:
     made = request(op="op")
-    assert [column.name for column in made.shape_in(["id", "op"]).columns] == ["id", "total", "version", "op"]
-    assert made.shape_in(["id"]) == made.shape
+    assert [column.name for column in made.schema_in(["id", "op"]).columns] == ["id", "total", "version", "op"]
+    assert made.schema_in(["id"]) == made.source_schema
 
 
 def test_without_op_a_column_of_that_name_is_data_like_any_other() -> None:
     made = request()
-    assert made.shape.column("op") is not None
+    assert made.source_schema.column("op") is not None
     assert made.changes.delete_values == ()
 
 
@@ -190,7 +190,7 @@ def test_a_column_that_spark_cannot_hand_to_python_is_refused(name: str) -> None
 
 
 def test_a_changelog_without_deletes_needs_no_key() -> None:
-    assert request(key=None, deletes="append-only").shape.key == ()
+    assert request(key=None, deletes="append-only").source_schema.key == ()
 
 
 def test_the_catalog_is_a_warehouse_a_mapping_a_config_or_a_sink_url() -> None:
@@ -199,7 +199,7 @@ def test_the_catalog_is_a_warehouse_a_mapping_a_config_or_a_sink_url() -> None:
     assert request(catalog=CatalogConfig(warehouse="w")).catalog.type is CatalogType.BUILTIN
     url = "iceberg://localhost:8181/lake/orders?warehouse=wh&equality_delete_by=id,version"
     made = request(catalog=url, target=None, key=None)
-    assert (made.target.text, made.shape.key, made.catalog.uri) == (
+    assert (made.target.text, made.source_schema.key, made.catalog.uri) == (
         "lake.orders",
         ("id", "version"),
         "http://localhost:8181",

@@ -22,7 +22,7 @@ from frazil.model.schema import (
 )
 
 
-def shape(**of: str | None) -> SourceSchema:
+def source_schema(**of: str | None) -> SourceSchema:
     columns = tuple(
         Column(name, LONG if name == "id" else STRING, "", "", family=family) for name, family in of.items()
     )
@@ -30,25 +30,25 @@ def shape(**of: str | None) -> SourceSchema:
 
 
 def test_a_table_that_comes_whole_has_no_parts() -> None:
-    assert parts_of(shape(id=None, name=None)) == ()
-    assert parts_of(shape(id=UNNAMED, name=UNNAMED)) == ()
+    assert parts_of(source_schema(id=None, name=None)) == ()
+    assert parts_of(source_schema(id=UNNAMED, name=UNNAMED)) == ()
 
 
 def test_the_family_of_the_key_is_the_primary_part() -> None:
-    known = shape(id="f2", name="f2", note="f1", lost=None)
+    known = source_schema(id="f2", name="f2", note="f1", lost=None)
     assert primary_family(known) == "f2"
     assert parts_of(known) == (ColumnFamily(PRIMARY, ("id", "name")), ColumnFamily(part_number("f1", "f2"), ("note",)))
 
 
 def test_what_came_before_families_were_told_is_of_the_primary_part() -> None:
-    known = shape(id="primary", name=UNNAMED, note="f1")
+    known = source_schema(id="primary", name=UNNAMED, note="f1")
     assert parts_of(known)[0] == ColumnFamily(PRIMARY, ("name", "id"))
     assert part_number(UNNAMED, "primary") == part_number("primary", "primary") == PRIMARY
 
 
 def test_a_table_without_a_known_primary_family_has_an_empty_one() -> None:
-    assert parts_of(shape(id=None, note="f1"))[0] == ColumnFamily(PRIMARY, ())
-    assert families(shape(id=None, note="f1")) == ("f1",)
+    assert parts_of(source_schema(id=None, note="f1"))[0] == ColumnFamily(PRIMARY, ())
+    assert families(source_schema(id=None, note="f1")) == ("f1",)
 
 
 def test_a_number_depends_on_nothing_but_the_name() -> None:

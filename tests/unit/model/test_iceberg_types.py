@@ -107,9 +107,9 @@ def test_fields_are_found_by_name_and_keep_their_ids() -> None:
 
 def test_a_shape_has_each_column_once_and_its_key_among_them() -> None:
     columns = tuple(Column(name, LONG, "INT8", "sql") for name in ("a", "b"))
-    shape = SourceSchema(columns, ("b", "a"), "sql")
-    assert [column.name for column in shape.key_columns] == ["b", "a"]
-    assert shape.column("c") is None
+    source_schema = SourceSchema(columns, ("b", "a"), "sql")
+    assert [column.name for column in source_schema.key_columns] == ["b", "a"]
+    assert source_schema.column("c") is None
     with pytest.raises(BadType, match="'c'"):
         SourceSchema(columns, ("c",), "sql")
     with pytest.raises(BadType, match="twice"):

@@ -117,10 +117,10 @@ def test_a_head_knows_whether_its_history_is_whole() -> None:
 
 def test_a_head_reads_the_property_of_one_job() -> None:
     head = TableHead(uuid="u", ancestry=(), properties={JOB.ledger_property: entry(5).to_property(3, 30)})
-    mirror = head.mirror(JOB)
-    assert mirror is not None
-    assert (mirror.resolved, mirror.snapshot_id, mirror.sequence_number) == (Hlc(5), 3, 30)
-    assert head.mirror(JobId("other")) is None
+    in_property = head.in_property(JOB)
+    assert in_property is not None
+    assert (in_property.resolved, in_property.snapshot_id, in_property.sequence_number) == (Hlc(5), 3, 30)
+    assert head.in_property(JobId("other")) is None
 
 
 def test_a_plan_that_forgets_leaves_a_mark_with_a_fence_and_without_a_position() -> None:

@@ -141,7 +141,8 @@ def test_a_first_change_that_is_not_published_holds_back() -> None:
 
 
 def test_a_table_beside_another_takes_what_lies_beyond_both_frontiers() -> None:
-    """A companion without a ledger begins at its mirror's frontier; one that is ahead of it goes on from its own."""
+    """A side table without a ledger begins at its main table's frontier; one that is ahead of it goes on from its
+    own."""
     assert EpochProgress(begins=at(5)).takes_after == at(5)
     assert EpochProgress(published=Frontier(at(3)), begins=at(5)).takes_after == at(5)
     assert EpochProgress(published=Frontier(at(7)), begins=at(5)).takes_after == at(7)
@@ -152,5 +153,5 @@ def test_a_table_beside_another_takes_what_lies_beyond_both_frontiers() -> None:
 
 def test_an_epoch_of_a_companion_is_published_by_its_mirror_too() -> None:
     window = Window((at(1), at(2), at(3)))
-    assert epochs_to_publish(window, {at(3)}, None, False, companions={at(1)}) == (at(1), at(3))
-    assert epochs_to_publish(window, (), at(1), False, companions={at(1), at(2)}) == (at(2),)
+    assert epochs_to_publish(window, {at(3)}, None, False, side_tables={at(1)}) == (at(1), at(3))
+    assert epochs_to_publish(window, (), at(1), False, side_tables={at(1), at(2)}) == (at(2),)

@@ -31,7 +31,7 @@ def at(second: int, logical: int = 0, nanos: int = 0) -> Hlc:
     return Hlc(BASE + second * 1_000_000_000 + nanos, logical)
 
 
-def shape(key: Iterable[str] = ("a",), **columns: str) -> SourceSchema:
+def source_schema(key: Iterable[str] = ("a",), **columns: str) -> SourceSchema:
     given = columns or {"a": "INT8", "b": "STRING"}
     return SourceSchema(
         tuple(column(name, text, "configuration") for name, text in given.items()), tuple(key), "configuration"
@@ -96,7 +96,7 @@ class Pipeline:
     """Reads a feed window by window and keeps the tables, as the daemon and the lake would."""
 
     feed: Feed
-    shapes: Mapping[str, SourceSchema]
+    schemas: Mapping[str, SourceSchema]
     settings: Mapping[str, TableSettings] = field(default_factory=dict)
     complete: bool = False
     frontiers: dict[str, Frontier | None] = field(default_factory=dict)
@@ -107,8 +107,8 @@ class Pipeline:
     read: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.frontiers = {table: self.frontiers.get(table) for table in self.shapes}
-        self.state = {table: {} for table in self.shapes}
+        self.frontiers = {table: self.frontiers.get(table) for table in self.schemas}
+        self.state = {table: {} for table in self.schemas}
         self.restart()
 
     def restart(self) -> None:
@@ -132,9 +132,9 @@ class Pipeline:
         return [] if frontier is None else list(Notes.parse(frontier.notes).carried)
 
     def _publish(self, window: Window) -> None:
-        index = {table: i for i, table in enumerate(self.shapes)}
+        index = {table: i for i, table in enumerate(self.schemas)}
         splits = self.source.splits(window, self.frontiers, index)
-        reader = self.source.reader(index, self.shapes)
+        reader = self.source.reader(index, self.schemas)
         newest: dict[tuple[str, int, str], tuple[Any, ...]] = {}
         reports = []
         for split in splits:
@@ -166,13 +166,13 @@ class Pipeline:
             if op == Op.DELETE:
                 self.state[table].pop(key, None)
             else:
-                self.state[table][key] = decoded(table, self.shapes[table], key, payload)
+                self.state[table][key] = decoded(table, self.schemas[table], key, payload)
         with_rows = {report.table for report in reports if report.rows}
         self.frontiers = {
             table: Frontier(window.upper, self.source.notes(table, window.upper, reports))
             if self.frontiers[table] is not None or index[table] in with_rows
             else None
-            for table in self.shapes
+            for table in self.schemas
         }
         self.reports += reports
         self.published += window.uppers

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cockroach_feed import Feed, at, shape, upsert
+from cockroach_feed import Feed, at, source_schema, upsert
 from hypothesis import given, settings
 from test_cockroach_lines import files
 
@@ -37,7 +37,10 @@ def read(
     **options: Any,
 ) -> list[dict[str, Any]]:
     reading = TableReading(
-        table="t", shape=its_shape or shape(), options=EnvelopeOptions(**options), wants_before=wants_before
+        table="t",
+        source_schema=its_shape or source_schema(),
+        options=EnvelopeOptions(**options),
+        wants_before=wants_before,
     )
     reader = FeedReader(FeedLocation(str(root)), {0: reading})
     cut = cut or Cut(None, (at(10**6).order,))
@@ -120,7 +123,7 @@ def test_a_bad_line_that_still_tells_its_key_captures_by_it(tmp_path: Path) -> N
 
 
 def test_a_line_can_be_read_again(tmp_path: Path) -> None:
-    reader = FeedReader(FeedLocation(str(tmp_path)), {0: TableReading(table="t", shape=shape())})
+    reader = FeedReader(FeedLocation(str(tmp_path)), {0: TableReading(table="t", source_schema=source_schema())})
     line = reader.reread(0, upsert([4], at(3), a=4).encode())
     assert (line.key, line.major, line.deleted, line.payload) == ("[4]", at(3).wall, False, b'{"a": 4}')
     with pytest.raises(BadInput):
@@ -128,7 +131,7 @@ def test_a_line_can_be_read_again(tmp_path: Path) -> None:
 
 
 def test_without_key_columns_a_change_travels_under_the_feeds_key_or_its_place(tmp_path: Path) -> None:
-    keyless = shape(key=())
+    keyless = source_schema(key=())
     after = f'{{"after": {{"a": 1}}, "updated": "{at(2)}"}}'
     path = Feed(tmp_path).data(at(0), [upsert([7, "x"], at(1), a=1), after, after])
     found = [row["key"] for row in read(tmp_path, path, its_shape=keyless)]
@@ -137,7 +140,7 @@ def test_without_key_columns_a_change_travels_under_the_feeds_key_or_its_place(t
 
 def test_without_key_columns_a_line_that_is_no_change_travels_under_its_place(tmp_path: Path) -> None:
     path = Feed(tmp_path).data(at(0), [upsert([7], at(3), a=1).replace(at(3).text, "yesterday")])
-    (row,) = read(tmp_path, path, its_shape=shape(key=()), quarantine=True)
+    (row,) = read(tmp_path, path, its_shape=source_schema(key=()), quarantine=True)
     assert (row["key"], bad(row).keyed) == (line_key(path, 1), False)
 
 

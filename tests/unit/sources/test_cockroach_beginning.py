@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cockroach_feed import Feed, Pipeline, at, delete, shape, upsert
+from cockroach_feed import Feed, Pipeline, at, delete, source_schema, upsert
 
 from frazil.errors import SourceLost
 from frazil.model.frontier import Frontier
@@ -42,7 +42,7 @@ def delete_files(feed: Feed, before: int, resolved: bool = False) -> None:
 
 
 def read(feed: Feed, *tables: str, **given: object) -> Pipeline:
-    run = Pipeline(feed, {table: shape() for table in tables or ("t",)}, **given)  # type: ignore[arg-type]
+    run = Pipeline(feed, {table: source_schema() for table in tables or ("t",)}, **given)  # type: ignore[arg-type]
     run.drain()
     return run
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from cockroach_feed import shape
+from cockroach_feed import source_schema
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -116,7 +116,7 @@ TYPES = [
 
 
 def table(type_name: str, key: tuple[str, ...] = ("k",)) -> DecodedTable:
-    return DecodedTable("t", shape(key=key, k="INT8", v=type_name))
+    return DecodedTable("t", source_schema(key=key, k="INT8", v=type_name))
 
 
 def decode_one(type_name: str, value: str) -> Any:
@@ -156,10 +156,10 @@ def test_what_the_fast_road_returns_the_exact_road_returns(type_name: str, data:
     keys = pa.array(["[1]"] * len(cells))
     payloads = pa.array([f'{{"k": 1, "v": {cell}}}'.encode() for cell in cells], pa.binary())
     try:
-        fast = fast_columns(known, known.shape.columns, payloads)
+        fast = fast_columns(known, known.source_schema.columns, payloads)
     except TakeExactRoad:
         return
-    exact = exact_columns(known, known.shape.columns, keys, payloads)
+    exact = exact_columns(known, known.source_schema.columns, keys, payloads)
     assert all(same(a, b) for a, b in zip(fast, exact, strict=True)), (cells, fast, exact)
 
 
@@ -193,7 +193,7 @@ def test_what_the_fast_road_returns_the_exact_road_returns(type_name: str, data:
 def test_ordinary_values_do_take_the_fast_road(type_name: str, value: str) -> None:
     known = table(type_name)
     payloads = pa.array([f'{{"k": 1, "v": {value}}}'.encode(), b'{"k": 1, "v": null}'], pa.binary())
-    found = fast_columns(known, known.shape.columns, payloads)
+    found = fast_columns(known, known.source_schema.columns, payloads)
     assert found[1].null_count == 1
 
 
@@ -283,9 +283,9 @@ def test_a_type_is_known_by_its_text(source_type: str, iceberg_type: str, family
 
 def test_a_row_may_lack_its_key_column_but_not_say_that_it_is_null() -> None:
     """H20."""
-    assert decode_rows(shape(), ("[1]", '{"b": "\\"a\\": null"}')) == [{"a": 1, "b": '"a": null'}]
+    assert decode_rows(source_schema(), ("[1]", '{"b": "\\"a\\": null"}')) == [{"a": 1, "b": '"a": null'}]
     with pytest.raises(BadInput, match="key column a is NULL"):
-        decode_rows(shape(), ("[1]", '{"a": null}'))
+        decode_rows(source_schema(), ("[1]", '{"a": null}'))
 
 
 def test_nan_is_a_float() -> None:
@@ -351,18 +351,21 @@ def decode_rows(its_shape: SourceSchema, *rows: tuple[str, str]) -> list[dict[st
 
 def test_an_unknown_column_is_told_by_name() -> None:
     with pytest.raises(UnknownColumn) as caught:
-        decode_rows(shape(), ("[1]", '{"a": 1, "z": 1}'), ("[2]", '{"a": 2, "y": "x"}'))
+        decode_rows(source_schema(), ("[1]", '{"a": 1, "z": 1}'), ("[2]", '{"a": 2, "y": "x"}'))
     assert caught.value.facts["columns"] == ["y", "z"]
     assert caught.value.facts["table"] == "t"
 
 
 def test_an_unknown_column_of_nulls_is_no_column_yet() -> None:
-    assert decode_rows(shape(), ("[1]", '{"a": 1, "z": null}')) == [{"a": 1, "b": None}]
-    assert decode_rows(shape(a="INT8", b="JSONB"), ("[1]", '{"a": 1, "z": null}')) == [{"a": 1, "b": None}]
+    assert decode_rows(source_schema(), ("[1]", '{"a": 1, "z": null}')) == [{"a": 1, "b": None}]
+    assert decode_rows(source_schema(a="INT8", b="JSONB"), ("[1]", '{"a": 1, "z": null}')) == [{"a": 1, "b": None}]
 
 
 def test_a_missing_column_is_null() -> None:
-    assert decode_rows(shape(), ("[1]", '{"a": 1}'), ("[2]", "{}")) == [{"a": 1, "b": None}, {"a": 2, "b": None}]
+    assert decode_rows(source_schema(), ("[1]", '{"a": 1}'), ("[2]", "{}")) == [
+        {"a": 1, "b": None},
+        {"a": 2, "b": None},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -371,22 +374,22 @@ def test_a_missing_column_is_null() -> None:
 def test_a_payload_that_is_no_object_is_refused(payload: str) -> None:
     """Also next to others: rows must never shift."""
     with pytest.raises(BadInput):
-        decode_rows(shape(), ("[1]", payload), ("[1]", '{"a": 1}'))
+        decode_rows(source_schema(), ("[1]", payload), ("[1]", '{"a": 1}'))
 
 
 def test_a_blank_and_a_double_payload_do_not_make_two_rows() -> None:
     with pytest.raises(BadInput):
-        decode_rows(shape(), ("[1]", ""), ("[1]", '{"a": 1}{"a": 1}'))
+        decode_rows(source_schema(), ("[1]", ""), ("[1]", '{"a": 1}{"a": 1}'))
 
 
 def test_a_payload_must_agree_with_its_key() -> None:
     with pytest.raises(BadInput, match="the key of table t changed"):
-        decode_rows(shape(), ("[1]", '{"a": 1}'), ("[2]", '{"a": 3}'))
+        decode_rows(source_schema(), ("[1]", '{"a": 1}'), ("[2]", '{"a": 3}'))
 
 
 def test_an_unbounded_decimal_key_is_written_in_its_canonical_spelling() -> None:
     """H51: a later delete must find the row."""
-    its_shape = shape(a="DECIMAL", b="DECIMAL")
+    its_shape = source_schema(a="DECIMAL", b="DECIMAL")
     assert decode_rows(its_shape, ("[1]", '{"a": 1.00, "b": 2.50}')) == [{"a": "1", "b": "2.50"}]
 
 
@@ -399,7 +402,9 @@ def test_many_slices_are_one_batch() -> None:
     count = 70_000
     keys = pa.array([f"[{i}]" for i in range(count)])
     payloads = pa.array([f'{{"a": {i}}}'.encode() for i in range(count)], pa.binary())
-    batch = FeedDecoder({0: DecodedTable("t", shape())}).rows(0, pa.chunked_array([keys]), pa.chunked_array([payloads]))
+    batch = FeedDecoder({0: DecodedTable("t", source_schema())}).rows(
+        0, pa.chunked_array([keys]), pa.chunked_array([payloads])
+    )
     assert batch.column("a").to_pylist() == list(range(count))
 
 
@@ -427,11 +432,11 @@ KEY_SPELLINGS = [
 @pytest.mark.parametrize(("type_name", "spellings", "expected"), KEY_SPELLINGS)
 def test_one_key_in_several_spellings_is_one_key(type_name: str, spellings: list[str], expected: Any) -> None:
     """H51."""
-    columns = shape(key=["k"], k=type_name).key_columns
+    columns = source_schema(key=["k"], k=type_name).key_columns
     rule = KeyRule("t", columns)
     texts = {rule.spell([loads(spelling)]) for spelling in spellings}
     assert len(texts) == 1
-    decoder = FeedDecoder({0: DecodedTable("t", shape(key=["k"], k=type_name))})
+    decoder = FeedDecoder({0: DecodedTable("t", source_schema(key=["k"], k=type_name))})
     value = decoder.keys(0, pa.array(sorted(texts))).column("k")[0].as_py()
     assert expected is None or value == expected
 
@@ -440,7 +445,7 @@ def test_one_key_in_several_spellings_is_one_key(type_name: str, spellings: list
 @example([(0, '", "', UUID(int=0))])
 @settings(max_examples=100)
 def test_keys_of_several_columns_decode_to_what_was_spelled(rows: list[tuple[Any, ...]]) -> None:
-    its_shape = shape(key=["i", "s", "u"], i="INT8", s="STRING", u="UUID")
+    its_shape = source_schema(key=["i", "s", "u"], i="INT8", s="STRING", u="UUID")
     texts = [f"[{i}, {quote(s)}, {quote(str(u))}]" for i, s, u in rows]
     found = FeedDecoder({0: DecodedTable("t", its_shape)}).keys(0, pa.array(texts)).to_pylist()
     assert found == [{"i": i, "s": s, "u": u.bytes} for i, s, u in rows]
@@ -460,7 +465,7 @@ def test_keys_of_any_number_of_columns_decode_to_what_was_spelled(count: int, da
     types = data.draw(st.lists(st.sampled_from(["INT8", "INT8", "INT8", "STRING"]), min_size=count, max_size=count))
     rows = data.draw(st.lists(st.tuples(*(KEY_VALUES[type_name] for type_name in types)), min_size=1, max_size=3))
     named = {f"k{i}": type_name for i, type_name in enumerate(types)}
-    decoder = FeedDecoder({0: DecodedTable("t", shape(key=list(named), **named))})
+    decoder = FeedDecoder({0: DecodedTable("t", source_schema(key=list(named), **named))})
     texts = [f"[{', '.join(text for text, _ in row)}]" for row in rows]
     found = decoder.keys(0, pa.array(texts)).to_pylist()
     assert found == [dict(zip(named, (value for _, value in row), strict=True)) for row in rows]
@@ -473,7 +478,7 @@ def test_keys_of_any_number_of_columns_decode_to_what_was_spelled(count: int, da
 def test_a_key_that_cannot_identify_rows_is_refused(type_name: str) -> None:
     """H21, and collations of H51."""
     with pytest.raises(ConfigError, match="cannot be part of the key") as caught:
-        KeyRule("t", shape(key=["k"], k=type_name).key_columns)
+        KeyRule("t", source_schema(key=["k"], k=type_name).key_columns)
     assert isinstance(caught.value, FrazilError)
     assert caught.value.hint
 
@@ -484,13 +489,13 @@ def test_a_key_that_cannot_identify_rows_is_refused(type_name: str) -> None:
 def test_whole_number_keys_decode_to_what_was_spelled(type_name: str, data: st.DataObject) -> None:
     bits = int(type_name[3:]) * 8
     values = data.draw(st.lists(st.integers(-(1 << bits - 1), (1 << bits - 1) - 1), min_size=1, max_size=30))
-    decoder = FeedDecoder({0: DecodedTable("t", shape(key=["id"], id=type_name))})
+    decoder = FeedDecoder({0: DecodedTable("t", source_schema(key=["id"], id=type_name))})
     found = decoder.keys(0, pa.array([f"[{value}]" for value in values], pa.string()).slice(1))
     assert found.column("id").to_pylist() == values[1:]
 
 
 @pytest.mark.parametrize("key", ["[0x1F]", "[1, 2]", "[]", '["7"]x', "[-]", "[9223372036854775808]"])
 def test_a_key_that_is_no_whole_number_is_refused(key: str) -> None:
-    decoder = FeedDecoder({0: DecodedTable("t", shape(key=["id"], id="INT8"))})
+    decoder = FeedDecoder({0: DecodedTable("t", source_schema(key=["id"], id="INT8"))})
     with pytest.raises(BadInput):
         decoder.keys(0, pa.array(["[1]", key], pa.string()))

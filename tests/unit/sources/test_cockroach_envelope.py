@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cockroach_feed import at, shape
+from cockroach_feed import at, source_schema
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ from frazil.sources.cockroachdb.decode.exact_json import NotJson, Number, dumps,
 from frazil.sources.cockroachdb.decode.keys import KeyRule
 from frazil.sources.cockroachdb.decode.types import Family, parse_source_type
 
-RULE = KeyRule("t", shape().key_columns)
+RULE = KeyRule("t", source_schema().key_columns)
 U = at(1)
 
 

@@ -74,17 +74,17 @@ def source(feed: Feed, *entries: str, pinned: Pinned | None = PINNED) -> CloudFe
     return CloudFeed(FeedLocation(str(feed.root)), tables=settings, table_of=grouping(*(entries or ("t",))))
 
 
-def shape_of(
+def schema_of(
     feed: Feed, *entries: str, pinned: Pinned | None = PINNED, known: KnownTable | None = None
 ) -> SourceSchema:
     found = source(feed, *entries, pinned=pinned)
-    shape = found.preview("t", known)
-    assert shape is not None
-    return shape
+    source_schema = found.preview("t", known)
+    assert source_schema is not None
+    return source_schema
 
 
-def told(shape: SourceSchema) -> dict[str, str | None]:
-    return {column.name: column.family for column in shape.columns}
+def told(source_schema: SourceSchema) -> dict[str, str | None]:
+    return {column.name: column.family for column in source_schema.columns}
 
 
 @pytest.fixture
@@ -104,10 +104,10 @@ def test_one_table_reads_the_files_of_all_its_families(feed: Feed) -> None:
     window, index = Window((upper,)), {"t": 0}
     splits = found.splits(window, {"t": None}, index)
     assert [split.name for split in splits] == [feed.files[0], path]
-    shapes = found.shapes(splits)
+    schemas = found.schemas(splits)
     parts, reports = [], []
     for split in splits:
-        for batch in found.reader(index, shapes).read(split, cut_of(window, None)):
+        for batch in found.reader(index, schemas).read(split, cut_of(window, None)):
             for row in batch.to_pylist():
                 if row["epoch"] == REPORT_EPOCH:
                     newest = Hlc(row["major"], row["minor"])
@@ -128,17 +128,17 @@ def test_one_table_reads_the_files_of_all_its_families(feed: Feed) -> None:
 def test_rows_tell_the_family_of_each_column(feed: Feed, pinned: Pinned | None) -> None:
     feed.data(at(1), [upsert([n], at(1), a=n, b="x") for n in (5, 6)], topic="t+f1")
     feed.data(at(1), [upsert([n], at(1), c=1, d="y") for n in (5, 6)], topic="t+f2")
-    shape = shape_of(feed, pinned=pinned)
-    assert told(shape) == {"a": "f1", "b": "f1", "c": "f2", "d": "f2"}
-    assert (shape.key, primary_family(shape)) == (("a",), "f1")
+    source_schema = schema_of(feed, pinned=pinned)
+    assert told(source_schema) == {"a": "f1", "b": "f1", "c": "f2", "d": "f2"}
+    assert (source_schema.key, primary_family(source_schema)) == (("a",), "f1")
 
 
 def test_a_column_that_no_row_has_belongs_to_no_family(feed: Feed) -> None:
     feed.data(at(1), [upsert([5], at(1), a=5, b="x")], topic="t+f1")
     feed.data(at(1), [upsert([5], at(1), c=None)], topic="t+f2")
-    shape = shape_of(feed)
-    assert told(shape) == {"a": "f1", "b": "f1", "c": "f2", "d": None}
-    assert all("d" not in part.columns for part in parts_of(shape))
+    source_schema = schema_of(feed)
+    assert told(source_schema) == {"a": "f1", "b": "f1", "c": "f2", "d": None}
+    assert all("d" not in part.columns for part in parts_of(source_schema))
 
 
 def test_a_key_that_two_families_seem_to_own_must_be_named(feed: Feed) -> None:
@@ -146,8 +146,8 @@ def test_a_key_that_two_families_seem_to_own_must_be_named(feed: Feed) -> None:
     feed.data(at(1), [upsert([5], at(1), a=5, b="x")], topic="t+f1")
     feed.data(at(1), [upsert([5], at(1), c=5)], topic="t+f2")
     with pytest.raises(BadInput, match="equals each of the columns a, c"):
-        shape_of(feed, pinned=None)
-    assert primary_family(shape_of(feed, pinned=Pinned(key=("a",)))) == "f1"
+        schema_of(feed, pinned=None)
+    assert primary_family(schema_of(feed, pinned=Pinned(key=("a",)))) == "f1"
 
 
 def known(*families_: str | None) -> KnownTable:
@@ -159,8 +159,8 @@ def known(*families_: str | None) -> KnownTable:
 def test_a_table_tells_the_families_that_these_rows_do_not(feed: Feed) -> None:
     """Nothing but deletes of f2: its columns, and that it is not the primary family, are remembered."""
     feed.data(at(1), [delete([5], at(1))], topic="t+f2")
-    shape = shape_of(feed, known=known("f1", "f1", "f2", "f2"))
-    assert told(shape) == {"a": "f1", "b": "f1", "c": "f2", "d": "f2"}
+    source_schema = schema_of(feed, known=known("f1", "f1", "f2", "f2"))
+    assert told(source_schema) == {"a": "f1", "b": "f1", "c": "f2", "d": "f2"}
 
 
 def test_a_family_that_appears_later_is_looked_at(feed: Feed) -> None:
@@ -170,14 +170,14 @@ def test_a_family_that_appears_later_is_looked_at(feed: Feed) -> None:
     found.open({"t": None})
     (upper,) = found.poll()
     splits = found.splits(Window((upper,)), {"t": None}, {"t": 0})
-    assert families(found.shapes(splits)["t"]) == ("f1",)
+    assert families(found.schemas(splits)["t"]) == ("f1",)
     assert not found.schema_changed("t", splits)
     feed.data(at(3), [upsert([5], at(3), c=1, d=None)], topic="t+f2")
     feed.resolved(at(4))
     (upper,) = found.poll()
     splits = found.splits(Window((upper,)), {"t": Frontier(at(2))}, {"t": 0})
     assert found.schema_changed("t", splits)
-    assert told(found.shapes(splits, {"t": known("f1", "f1", None, None)})["t"]) == {
+    assert told(found.schemas(splits, {"t": known("f1", "f1", None, None)})["t"]) == {
         "a": "f1", "b": "f1", "c": "f2", "d": "f2",
     }  # fmt: skip
     assert not found.schema_changed("t", splits)
@@ -185,26 +185,26 @@ def test_a_family_that_appears_later_is_looked_at(feed: Feed) -> None:
 
 def test_a_plain_topic_is_the_primary_family_before_it_had_a_name(feed: Feed) -> None:
     feed.data(at(1), [upsert([5], at(1), a=5, b="x")], topic="t")
-    assert told(shape_of(feed)) == dict.fromkeys(("a", "b", "c", "d"))
+    assert told(schema_of(feed)) == dict.fromkeys(("a", "b", "c", "d"))
     feed.data(at(2), [upsert([5], at(2), c=1, d="y")], topic="t+f2")
-    shape = shape_of(feed)
-    assert told(shape) == {"a": "", "b": "", "c": "f2", "d": "f2"}
-    assert parts_of(shape)[0].columns == ("a", "b")
+    source_schema = schema_of(feed)
+    assert told(source_schema) == {"a": "", "b": "", "c": "f2", "d": "f2"}
+    assert parts_of(source_schema)[0].columns == ("a", "b")
 
 
 def test_deletes_alone_do_not_tell_whether_a_row_is_gone(feed: Feed) -> None:
     feed.data(at(1), [upsert([5], at(1), c=1, d="y")], topic="t+f2")
-    assert primary_family(shape_of(feed)) is None
+    assert primary_family(schema_of(feed)) is None
     feed.data(at(1), [delete([5], at(1))], topic="t+f1")
     with pytest.raises(BadInput, match="of f1 only deletes were seen") as refused:
-        shape_of(feed)
+        schema_of(feed)
     assert "t+f1" in refused.value.hint
 
 
 def test_deletes_of_the_family_that_is_called_primary_are_deletes_of_rows(feed: Feed) -> None:
     feed.data(at(1), [upsert([5], at(1), c=1, d="y")], topic="t+f2")
     feed.data(at(1), [delete([5], at(1))], topic="t+primary")
-    assert primary_family(shape_of(feed)) == "primary"
+    assert primary_family(schema_of(feed)) == "primary"
 
 
 def test_rows_of_all_families_hold_the_key_in_a_parquet_feed(feed: Feed) -> None:
@@ -212,14 +212,14 @@ def test_rows_of_all_families_hold_the_key_in_a_parquet_feed(feed: Feed) -> None
     feed.data(at(1), [upsert([5], at(1), a=5, b="x")], topic="t+f1")
     feed.data(at(1), [upsert([5], at(1), a=5, c=1)], topic="t+f2")
     with pytest.raises(ConfigError, match="which of its column families f1, f2 owns the key") as refused:
-        shape_of(feed)
+        schema_of(feed)
     assert "t+f1, t+f2" in refused.value.hint
-    assert primary_family(shape_of(feed, known=known("f2", None, None, None))) == "f2"
+    assert primary_family(schema_of(feed, known=known("f2", None, None, None))) == "f2"
     feed.data(at(1), [upsert([5], at(1), a=5, d="y")], topic="t+primary")
-    assert primary_family(shape_of(feed)) == "primary"
+    assert primary_family(schema_of(feed)) == "primary"
 
 
 def test_csv_files_of_families_are_refused(feed: Feed) -> None:
     feed.data(at(1), b"5,x\n", topic="t+f1", extension="csv")
     with pytest.raises(ConfigError, match="CSV files do not tell which columns the family f1 has"):
-        shape_of(feed)
+        schema_of(feed)

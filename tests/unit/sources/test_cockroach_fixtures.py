@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cockroach_feed import Feed, Pipeline, at, delete, shape, upsert
+from cockroach_feed import Feed, Pipeline, at, delete, source_schema, upsert
 
 from frazil.errors import BadInput, SourceLost
 from frazil.model.frontier import Window
@@ -19,7 +19,7 @@ def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Feed:
 
 
 def pipeline(feed: Feed, **tables: object) -> Pipeline:
-    return Pipeline(feed, tables or {"t": shape()})  # type: ignore[arg-type]
+    return Pipeline(feed, tables or {"t": source_schema()})  # type: ignore[arg-type]
 
 
 def test_an_initial_scan_is_one_snapshot(feed: Feed) -> None:
@@ -199,7 +199,7 @@ def test_a_schema_boundary_adds_a_column_and_no_rows(feed: Feed) -> None:
     feed.resolved(before)
     feed.data(at(10), [upsert([1], at(10), a=1, b="x", c=7)], schema="7")
     feed.resolved(at(11))
-    run = pipeline(feed, t=shape(a="INT8", b="STRING", c="INT8"))
+    run = pipeline(feed, t=source_schema(a="INT8", b="STRING", c="INT8"))
     assert run.drain() == [before, at(11)]
     assert run.rows() == [{"a": 1, "b": "x", "c": 7}]
 
@@ -209,7 +209,7 @@ def test_a_renamed_column_leaves_the_old_one_null(feed: Feed) -> None:
     feed.resolved(at(1))
     feed.data(at(2), [upsert([2], at(3), a=2, c="y")], schema="2")
     feed.resolved(at(4))
-    run = pipeline(feed, t=shape(a="INT8", b="STRING", c="STRING"))
+    run = pipeline(feed, t=source_schema(a="INT8", b="STRING", c="STRING"))
     run.drain()
     assert run.rows() == [{"a": 1, "b": "x", "c": None}, {"a": 2, "b": None, "c": "y"}]
 
@@ -219,7 +219,7 @@ def test_a_table_that_becomes_regional_keeps_its_rows(feed: Feed) -> None:
     feed.resolved(at(1))
     feed.data(at(2), [upsert(["us-east-1", 0], at(3), a=0, b="x", crdb_region="us-east-1")], schema="2")
     feed.resolved(at(4))
-    run = pipeline(feed, t=shape(a="INT8", b="STRING", crdb_region="ENUM"))
+    run = pipeline(feed, t=source_schema(a="INT8", b="STRING", crdb_region="ENUM"))
     run.drain()
     assert run.rows() == [{"a": 0, "b": "x", "crdb_region": "us-east-1"}]
 
@@ -236,7 +236,7 @@ def test_topics_may_hold_dashes_and_dots(feed: Feed) -> None:
     feed.data(at(0), [upsert([1], at(0), a=1)], topic="d.public.my-table")
     feed.data(at(0), [upsert([2], at(0), a=2)], topic="d.public.my-table-1")
     feed.resolved(at(1))
-    run = Pipeline(feed, {"d.public.my-table": shape(), "d.public.my-table-1": shape()})
+    run = Pipeline(feed, {"d.public.my-table": source_schema(), "d.public.my-table-1": source_schema()})
     run.drain()
     assert [row["a"] for row in run.rows("d.public.my-table")] == [1]
     assert [row["a"] for row in run.rows("d.public.my-table-1")] == [2]
@@ -244,7 +244,7 @@ def test_topics_may_hold_dashes_and_dots(feed: Feed) -> None:
 
 
 def test_column_families_are_tables_of_their_own(feed: Feed) -> None:
-    f1, f2 = shape(a="INT8", b="STRING"), shape(a="INT8", c="STRING")
+    f1, f2 = source_schema(a="INT8", b="STRING"), source_schema(a="INT8", c="STRING")
     feed.data(at(0), [upsert([1], at(0), a=1, b="x"), upsert([2], at(0), a=2, b="y")], topic="t+f1")
     feed.data(at(0), [upsert([1], at(0), c="z"), upsert([2], at(0), c="w")], topic="t+f2")
     feed.resolved(at(1))
@@ -300,7 +300,7 @@ def test_a_table_that_joins_later_gets_its_scan(feed: Feed) -> None:
     feed.resolved(at(1))
     run = pipeline(feed)
     run.drain()
-    both = Pipeline(feed, {"t": shape(), "u": shape()}, frontiers=dict(run.frontiers))
+    both = Pipeline(feed, {"t": source_schema(), "u": source_schema()}, frontiers=dict(run.frontiers))
     both.drain()
     assert [row["a"] for row in both.rows("u")] == [7]
     assert both.rows("t") == []
@@ -309,7 +309,7 @@ def test_a_table_that_joins_later_gets_its_scan(feed: Feed) -> None:
 def test_a_complete_feed_without_commit_times_is_one_epoch(feed: Feed) -> None:
     feed.data(at(0), ['{"after": {"a": 1, "b": null}, "key": [1]}', '{"after": {"a": 2, "b": "x"}, "key": [2]}'])
     feed.data(at(3), ['{"after": {"a": 3, "b": "y"}, "key": [3]}'], number=1)
-    run = Pipeline(feed, {"t": shape()}, complete=True)
+    run = Pipeline(feed, {"t": source_schema()}, complete=True)
     assert run.drain() == [at(3)]
     assert [row["a"] for row in run.rows()] == [1, 2, 3]
     assert run.drain() == []
@@ -319,7 +319,7 @@ def test_a_complete_feed_without_commit_times_is_one_epoch(feed: Feed) -> None:
 
 def test_a_complete_feed_with_commit_times_keeps_the_newest_version(feed: Feed) -> None:
     feed.data(at(0), [upsert([1], at(9), a=1, b="new"), upsert([1], at(5), a=1, b="old")])
-    run = Pipeline(feed, {"t": shape()}, complete=True)
+    run = Pipeline(feed, {"t": source_schema()}, complete=True)
     run.drain()
     assert run.rows() == [{"a": 1, "b": "new"}]
     assert [report.newest for report in run.reports] == [at(0)]  # nothing is left for a later epoch
@@ -327,7 +327,7 @@ def test_a_complete_feed_with_commit_times_keeps_the_newest_version(feed: Feed) 
 
 def test_a_complete_feed_that_grows_is_noticed(feed: Feed) -> None:
     feed.data(at(0), ['{"after": {"a": 1}, "key": [1]}'])
-    run = Pipeline(feed, {"t": shape()}, complete=True)
+    run = Pipeline(feed, {"t": source_schema()}, complete=True)
     run.drain()
     feed.data(at(0), ['{"after": {"a": 2}, "key": [2]}'], number=9)
     with pytest.raises(SourceLost, match="changed since"):
@@ -366,11 +366,11 @@ def test_a_wrong_key_column_is_noticed(feed: Feed) -> None:
     feed.data(at(0), [upsert([1], at(0), a=1, b="x")])
     feed.resolved(at(1))
     with pytest.raises(BadInput):
-        pipeline(feed, t=shape(key=["b"], a="INT8", b="STRING")).drain()
+        pipeline(feed, t=source_schema(key=["b"], a="INT8", b="STRING")).drain()
 
 
 def test_a_number_key_in_the_wrong_column_is_noticed_when_decoded(feed: Feed) -> None:
     feed.data(at(0), [upsert([1], at(0), a=1, b=9)])
     feed.resolved(at(1))
     with pytest.raises(BadInput, match="the key of table t changed"):
-        pipeline(feed, t=shape(key=["b"], a="INT8", b="INT8")).drain()
+        pipeline(feed, t=source_schema(key=["b"], a="INT8", b="INT8")).drain()

@@ -11,7 +11,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cockroach_feed import Feed, Pipeline, at, shape
+from cockroach_feed import Feed, Pipeline, at, source_schema
 from cockroach_parquet import ENUM_TYPE, JSON_TYPE, STRING_TYPE, TIME_TYPE, UUID_TYPE, decimal, write
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,7 +58,8 @@ def test_the_crafted_file_is_as_odd_as_the_real_ones() -> None:
 
 def test_decimals_are_read_as_the_text_they_are() -> None:
     found = [
-        row.row["d"] for row in parquet_rows(odd_decimals(), "f", "t", shape(key=["i"], i="INT8", d="DECIMAL(18,9)"))
+        row.row["d"]
+        for row in parquet_rows(odd_decimals(), "f", "t", source_schema(key=["i"], i="INT8", d="DECIMAL(18,9)"))
     ]
     assert found == ["0.000000000", None, "3.140000000", "-1.234567890", "NaN"]
 
@@ -129,7 +130,7 @@ PINNED = {
 
 def test_every_parquet_type_decodes_as_in_a_json_feed(every_type: bytes, tmp_path: Path) -> None:
     """H29: one golden row for both formats."""
-    its_shape = shape(key=["i8"], **PINNED)
+    its_shape = source_schema(key=["i8"], **PINNED)
     json_line = (
         '{"after": {"arr": [1.50, null], "b": true, "bit": "0101", "by": "\\\\x00ff", "e": "open", "f8": 0.1, '
         '"i4": -5, "i8": 4611686018427387904, "inf": "-Infinity", "j": {"a": 1.50}, "lsn": "A/0", "oid": "7", '
@@ -156,7 +157,7 @@ def test_a_json_null_is_no_sql_null_in_any_format_that_tells_them_apart(tmp_path
     tuples = pa.struct([("j", TEXT)])
     columns = crdb(1, i=(pa.int64(), [1]), j=(TEXT, [b"null"]), n=(TEXT, [None]), tup=(tuples, [{"j": b"null"}]))
     parquet = write(columns, {"j": JSON_TYPE, "n": JSON_TYPE, "tup.j": JSON_TYPE, **META})
-    its_shape = shape(key=["i"], i="INT8", j="JSONB", n="JSONB")
+    its_shape = source_schema(key=["i"], i="INT8", j="JSONB", n="JSONB")
     feed = Feed(tmp_path / "j")
     feed.data(at(0), "\n".join(lines).encode(), extension="ndjson")
     feed.resolved(at(2))
@@ -167,7 +168,7 @@ def test_a_json_null_is_no_sql_null_in_any_format_that_tells_them_apart(tmp_path
     feed = Feed(tmp_path / "p")
     feed.data(at(0), parquet, extension="parquet")
     feed.resolved(at(2))
-    of_parquet = Pipeline(feed, {"t": shape(key=["i"], i="INT8", j="JSONB", n="JSONB", tup="TUPLE")})
+    of_parquet = Pipeline(feed, {"t": source_schema(key=["i"], i="INT8", j="JSONB", n="JSONB", tup="TUPLE")})
     of_parquet.drain()
     assert of_parquet.rows() == [{**run.rows()[0], "tup": '{"j": null}'}]
 
@@ -184,7 +185,7 @@ def test_a_parquet_delete_removes_its_row(tmp_path: Path) -> None:
     }
     feed.data(at(2, 1), write(gone, {"d": decimal(18, 9), **META}), extension="parquet")
     feed.resolved(at(4))
-    run = Pipeline(feed, {"t": shape(key=["i"], i="INT8", d="DECIMAL")})
+    run = Pipeline(feed, {"t": source_schema(key=["i"], i="INT8", d="DECIMAL")})
     run.drain()
     assert [(row["i"], row["d"]) for row in run.rows()] == [
         (0, "0.000000000"),
@@ -200,7 +201,7 @@ def test_parquet_rows_without_commit_time_ask_for_updated(tmp_path: Path) -> Non
     feed.data(at(0), write(columns, META), extension="parquet")
     feed.resolved(at(2))
     with pytest.raises(BadInput) as caught:
-        Pipeline(feed, {"t": shape(key=["i"], i="INT8")}).drain()
+        Pipeline(feed, {"t": source_schema(key=["i"], i="INT8")}).drain()
     assert "WITH updated" in caught.value.hint
 
 
@@ -208,7 +209,7 @@ def test_shapes_of_parquet_files_are_refused_rather_than_read_differently() -> N
     """H29: JSON feeds carry GeoJSON."""
     data = write(crdb(1, i=(pa.int64(), [1]), g=(TEXT, [b"\x01"])), META)
     with pytest.raises(DoesNotFit, match="EWKB"):
-        list(parquet_rows(data, "f", "t", shape(key=["i"], i="INT8", g="GEOMETRY")))
+        list(parquet_rows(data, "f", "t", source_schema(key=["i"], i="INT8", g="GEOMETRY")))
 
 
 @pytest.mark.parametrize("cut", [0, 3, 20, -1, -9])
@@ -240,7 +241,7 @@ def run_csv(
     feed = Feed(root)
     feed.data(at(0), text.encode(), extension=kwargs.get("extension", "csv"))
     settings = {"t": TableSettings(csv_header=header)}
-    run = Pipeline(feed, {"t": its_shape or shape(key=["id"], **CSV)}, settings=settings, complete=True)
+    run = Pipeline(feed, {"t": its_shape or source_schema(key=["id"], **CSV)}, settings=settings, complete=True)
     run.drain()
     return run
 
@@ -261,9 +262,9 @@ def test_csv_rows_are_values_in_table_order(tmp_path: Path) -> None:
 
 def test_the_string_null_in_a_column_that_cannot_be_null_is_text(tmp_path: Path) -> None:
     columns = (
-        Column("id", shape().columns[1].type, "STRING", "configuration"),
-        Column("must", shape().columns[1].type, "STRING", "configuration", required=True),
-        Column("may", shape().columns[1].type, "STRING", "configuration"),
+        Column("id", source_schema().columns[1].type, "STRING", "configuration"),
+        Column("must", source_schema().columns[1].type, "STRING", "configuration", required=True),
+        Column("may", source_schema().columns[1].type, "STRING", "configuration"),
     )
     run = run_csv(tmp_path, "NULL,NULL,NULL\n", SourceSchema(columns, ("id",), "configuration"))
     assert run.rows() == [{"id": "NULL", "must": "NULL", "may": None}]
@@ -277,12 +278,12 @@ def test_a_csv_header_names_the_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "header"), [("\nNULL\nx\n", False), ("s\n\nNULL\nx\n", True)])
 def test_a_blank_line_is_the_empty_string_of_a_table_with_one_column(tmp_path: Path, text: str, header: bool) -> None:
     """CockroachDB does not quote an empty field: the row ('') prints as an empty line."""
-    run = run_csv(tmp_path, text, shape(key=["s"], s="STRING"), header=header)
+    run = run_csv(tmp_path, text, source_schema(key=["s"], s="STRING"), header=header)
     assert sorted(row["s"] for row in run.rows()) == ["", "NULL", "x"]
 
 
 def test_a_blank_line_is_no_row_of_a_table_with_more_columns(tmp_path: Path) -> None:
-    run = run_csv(tmp_path, "1,a\n\n2,b\n\n", shape(a="INT8", b="STRING"))
+    run = run_csv(tmp_path, "1,a\n\n2,b\n\n", source_schema(a="INT8", b="STRING"))
     assert [row["a"] for row in run.rows()] == [1, 2]
 
 
@@ -293,7 +294,7 @@ def test_an_unknown_csv_header_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("extension", ["csv.gz", "csv.zst"])
 def test_compressed_csv_is_read(tmp_path: Path, extension: str) -> None:
-    run = run_csv(tmp_path, "1,Alice\n2,Bob\n", shape(a="INT8", b="STRING"), extension=extension)
+    run = run_csv(tmp_path, "1,Alice\n2,Bob\n", source_schema(a="INT8", b="STRING"), extension=extension)
     assert len(run.rows()) == 2
 
 
@@ -308,7 +309,7 @@ def test_compressed_csv_is_read(tmp_path: Path, extension: str) -> None:
 )
 def test_a_bad_csv_record_is_named_by_file_and_line(tmp_path: Path, text: str, line: int, what: str) -> None:
     with pytest.raises(BadInput, match=what) as caught:
-        run_csv(tmp_path, text, shape(a="INT8", b="STRING"))
+        run_csv(tmp_path, text, source_schema(a="INT8", b="STRING"))
     assert f".csv:{line}:" in str(caught.value)
 
 

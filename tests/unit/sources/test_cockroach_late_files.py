@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
-from cockroach_feed import Feed, Pipeline, at, delete, shape, upsert
+from cockroach_feed import Feed, Pipeline, at, delete, source_schema, upsert
 
 from frazil.model.frontier import Frontier, Window
 from frazil.model.position import Hlc
@@ -37,7 +37,7 @@ def consumed(feed: Feed, **tables: object) -> Pipeline:
     feed.data(at(0), [upsert([1], at(0), a=1, b="old"), upsert([2], at(0), a=2)])
     feed.data(H, [upsert([3], H, a=3)])
     feed.resolved(H)
-    run = Pipeline(feed, tables or {"t": shape()})  # type: ignore[arg-type]
+    run = Pipeline(feed, tables or {"t": source_schema()})  # type: ignore[arg-type]
     assert run.drain() == [H]
     return run
 
@@ -66,7 +66,7 @@ def test_what_an_altered_feed_names_after_its_high_water_is_read(feed: Feed, way
     feed.resolved(at(20))
     run.drain()
     assert run.rows() == [{"a": 1, "b": "new"}, {"a": 3, "b": None}]
-    added = Pipeline(feed, {"t": shape(), "u": shape()}, frontiers={"t": run.frontiers["t"]})
+    added = Pipeline(feed, {"t": source_schema(), "u": source_schema()}, frontiers={"t": run.frontiers["t"]})
     added.drain()
     assert [row["a"] for row in added.rows("u")] == [7, 8, 9]
 
@@ -87,7 +87,7 @@ def test_a_scan_that_is_under_way_when_its_stem_is_settled_is_read_whole(
     feed: Feed, ways: str, rows_before: bool, resolved_before: bool
 ) -> None:
     """Whoever reads after the feed was altered meets H.RESOLVED and the first files of the scan together."""
-    run = Pipeline(feed, {"t": shape(), "u": shape()})
+    run = Pipeline(feed, {"t": source_schema(), "u": source_schema()})
     if rows_before:
         written_at(feed, feed.data(H if not resolved_before else at(0), [upsert([1], at(0), a=1)]), 90)
     if resolved_before:
@@ -104,7 +104,7 @@ def test_a_scan_that_is_under_way_when_its_stem_is_settled_is_read_whole(
 
 
 def test_a_scan_that_its_own_resolved_file_covers_waits_for_no_other(feed: Feed) -> None:
-    run = consumed(feed, t=shape(), u=shape())
+    run = consumed(feed, t=source_schema(), u=source_schema())
     written_at(feed, feed.data(at(20), [upsert([7], at(20), a=7)], topic="u", session=NEW_SESSION), 100)
     written_at(feed, feed.resolved(at(20)), 100)
     run.drain()
@@ -166,7 +166,7 @@ def test_a_scan_is_not_read_again_for_a_table_that_rests(feed: Feed, ways: str) 
     """All its files lie under the stem of its frontier, and there may be many."""
     feed.data(H, [upsert([1], H, a=1)])
     feed.resolved(H)
-    run = Pipeline(feed, {"t": shape()})
+    run = Pipeline(feed, {"t": source_schema()})
     run.drain()
     resting = dict(run.frontiers)
     for second in (20, 30):
@@ -195,7 +195,7 @@ def test_tables_at_different_frontiers_each_get_their_late_files(feed: Feed) -> 
     seen = feed.data(H, [upsert([2], H, a=2)])
     feed.resolved(H)
     source = CloudFeed(FeedLocation(str(feed.root)))
-    known = Pipeline(feed, {"t": shape()})
+    known = Pipeline(feed, {"t": source_schema()})
     known.drain()
     frontiers = {"t": known.frontiers["t"], "u": Frontier(at(5))}
     source.open(frontiers)

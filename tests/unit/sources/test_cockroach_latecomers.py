@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from cockroach_feed import Feed, Pipeline, at, shape, upsert
+from cockroach_feed import Feed, Pipeline, at, source_schema, upsert
 
 from frazil.clock import SystemClock
 from frazil.errors import SourceLost
@@ -116,14 +116,14 @@ def test_a_feed_that_lags_behind_the_other_stops(feed: Feed, watched: Watched) -
 
 
 def test_rows_of_two_feeds_are_lost_if_nobody_looks(feed: Feed, watched: Watched) -> None:
-    blind = Pipeline(feed, {"t": shape()})
+    blind = Pipeline(feed, {"t": source_schema()})
     told(watched, [Run(feed, (A,)), Run(feed, (B,))], lambda _: blind.drain() and None)
     written = sum(not path.endswith(".RESOLVED") for path in feed.files)
     assert len(blind.rows()) < written - 10
 
 
 def test_the_source_looks(feed: Feed, watched: Watched) -> None:
-    seeing = Pipeline(feed, {"t": shape()}, latecomers=Latecomers(watched.clock))
+    seeing = Pipeline(feed, {"t": source_schema()}, latecomers=Latecomers(watched.clock))
     watched.listing = seeing.source.listing
     assert told(watched, [Run(feed, (A,)), Run(feed, (B,))])
 

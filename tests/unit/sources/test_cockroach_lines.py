@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cockroach_feed import Feed, at, delete, shape, upsert
+from cockroach_feed import Feed, at, delete, source_schema, upsert
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,7 +46,7 @@ def files(draw: st.DrawFn) -> tuple[list[str], SourceSchema]:
     has_before, has_mvcc, has_topic = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
     kinds = draw(st.lists(st.sampled_from(["INT8", "STRING"]), min_size=1, max_size=2))
     hidden = draw(st.booleans())
-    its_shape = shape(
+    its_shape = source_schema(
         key=[f"k{i}" for i in range(len(kinds))], **{f"k{i}": kind for i, kind in enumerate(kinds)}, v="JSONB"
     )
     lines = []
@@ -109,7 +109,7 @@ def test_the_fast_road_gives_what_the_exact_road_gives(file: tuple[list[str], So
 def test_ordinary_lines_do_take_the_fast_road() -> None:
     lines = [upsert([i], at(i), a=i, b="x") for i in range(50)] + [delete([i], at(60)) for i in range(5)]
     block = "".join(line + "\n" for line in lines).encode()
-    found = split(block, template_of(lines[0].encode(), None), KeyRule("t", shape().key_columns))
+    found = split(block, template_of(lines[0].encode(), None), KeyRule("t", source_schema().key_columns))
     assert found.rest == ()
     assert len(found.keys) == 55
     assert found.payloads.null_count == 5
@@ -120,7 +120,9 @@ def test_lines_with_diff_and_mvcc_timestamp_take_the_fast_road() -> None:
         '{"after": {"a": 1}, "before": {"a": 1, "j": {"key": [4]}}, "key": [7, 1], '
         f'"mvcc_timestamp": "{at(0)}", "topic": "t", "updated": "{at(1)}"}}'
     )
-    found = split(f"{line}\n{line}".encode(), template_of(line.encode(), None), KeyRule("t", shape().key_columns))
+    found = split(
+        f"{line}\n{line}".encode(), template_of(line.encode(), None), KeyRule("t", source_schema().key_columns)
+    )
     assert found.rest == ()
     assert found.keys.to_pylist() == ["[1]", "[1]"]
     assert found.payloads.to_pylist() == [b'{"a": 1}'] * 2
@@ -142,7 +144,7 @@ def test_a_damaged_line_never_takes_the_fast_road(damage: Any) -> None:
     good = upsert([1], at(1), a=1, b="x")
     bad = damage(good)
     assert bad != good
-    rule = KeyRule("t", shape().key_columns)
+    rule = KeyRule("t", source_schema().key_columns)
     found = split(f"{good}\n{bad}\n{good}\n".encode(), template_of(good.encode(), None), rule)
     assert [i for i, _, _ in found.rest] == [1]
     with pytest.raises((BadInput, DoesNotFit)):
@@ -150,7 +152,7 @@ def test_a_damaged_line_never_takes_the_fast_road(damage: Any) -> None:
 
 
 def reading(root: Path, its_shape: SourceSchema | None = None, block: int = 8 << 20) -> FeedReader:
-    tables = {0: TableReading(table="t", shape=its_shape or shape())}
+    tables = {0: TableReading(table="t", source_schema=its_shape or source_schema())}
     return FeedReader(FeedLocation(str(root)), tables, block)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cockroach_feed import Feed, Pipeline, at, shape, upsert
+from cockroach_feed import Feed, Pipeline, at, source_schema, upsert
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,7 +114,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("layout", ["flat", "daily", "hourly"])
 def test_a_poll_lists_nothing_behind_the_newest_resolved(tmp_path: Path, layout: str, starts: list[str]) -> None:
     feed = build(tmp_path, layout)
-    run = Pipeline(feed, {"t": shape()})
+    run = Pipeline(feed, {"t": source_schema()})
     run.drain()
     counters = run.source.listing.counters
     before = (counters.names, counters.directories)
@@ -138,7 +138,7 @@ def test_opening_at_a_frontier_does_not_look_at_earlier_days(tmp_path: Path, sta
 
 
 def test_a_long_run_keeps_nothing_of_its_listings(tmp_path: Path) -> None:
-    run = Pipeline(build(tmp_path, days=1), {"t": shape()})
+    run = Pipeline(build(tmp_path, days=1), {"t": source_schema()})
     run.drain()
     before = pickle.dumps(run.source.listing.counters), len(run.source.listing)
     for _ in range(300):
@@ -207,7 +207,7 @@ def test_files_beyond_the_newest_resolved_are_not_settled(tmp_path: Path) -> Non
 
 def test_memory_behind_the_published_position_is_given_back(tmp_path: Path) -> None:
     build(tmp_path)
-    run = Pipeline(Feed(tmp_path), {"t": shape()})
+    run = Pipeline(Feed(tmp_path), {"t": source_schema()})
     run.drain()
     assert len(run.source.listing) == 0
     assert run.source.listing.resolved == (at(4 * 86_400 + 10),)
@@ -253,7 +253,7 @@ def test_a_name_with_nothing_behind_it_is_no_file(
     scan = os.scandir
     if kind == "vanishes":
         monkeypatch.setattr(os, "scandir", scan_and_lose)
-    run = Pipeline(feed, {"t": shape()})
+    run = Pipeline(feed, {"t": source_schema()})
     assert run.drain() == [at(10)]
     assert [row["a"] for row in run.rows()] == [0]
 
@@ -262,7 +262,7 @@ def test_a_link_in_a_circle_that_is_named_like_a_day_is_no_folder(tmp_path: Path
     feed = build(tmp_path, days=1)
     day = tmp_path / "2031-01-01"
     day.symlink_to(day)
-    run = Pipeline(feed, {"t": shape()})
+    run = Pipeline(feed, {"t": source_schema()})
     run.drain()
     assert [row["a"] for row in run.rows()] == [0]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cockroach_feed import Feed, at, shape, upsert
+from cockroach_feed import Feed, at, source_schema, upsert
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -24,11 +24,11 @@ from frazil.sources.cockroachdb.feed.location import FeedLocation
 from frazil.sources.cockroachdb.reader import FeedReader, TableReading
 from frazil.sources.cockroachdb.source import CloudFeed, TableSettings
 
-KEYED = shape(a="INT8", s="STRING")
-TEXT_KEY = shape(key=["s"], a="INT8", s="STRING")
-DECIMAL_KEY = shape(key=["a"], a="DECIMAL", s="STRING")
+KEYED = source_schema(a="INT8", s="STRING")
+TEXT_KEY = source_schema(key=["s"], a="INT8", s="STRING")
+DECIMAL_KEY = source_schema(key=["a"], a="DECIMAL", s="STRING")
 NO_KEY = SourceSchema(KEYED.columns, (), "none")
-SHAPES = (KEYED, TEXT_KEY, DECIMAL_KEY, NO_KEY)
+KEYS = (KEYED, TEXT_KEY, DECIMAL_KEY, NO_KEY)
 GOOD = upsert([1], at(1), a=1, s="x")
 GOOD_TEXT = upsert(["x"], at(1), a=1, s="x")
 STAMP = f'"updated": "{at(1)}"'
@@ -59,19 +59,19 @@ POISON = {
 }
 
 
-def reader(root: Path, its_shape: SourceSchema, options: EnvelopeOptions, wants_before: bool = True) -> FeedReader:
-    reading = TableReading(table="t", shape=its_shape, options=options, wants_before=wants_before)
+def reader(root: Path, its_schema: SourceSchema, options: EnvelopeOptions, wants_before: bool = True) -> FeedReader:
+    reading = TableReading(table="t", source_schema=its_schema, options=options, wants_before=wants_before)
     return FeedReader(FeedLocation(str(root)), {0: reading})
 
 
-def read(root: Path, lines: list[str], its_shape: SourceSchema, options: EnvelopeOptions) -> list[dict[str, Any]]:
+def read(root: Path, lines: list[str], its_schema: SourceSchema, options: EnvelopeOptions) -> list[dict[str, Any]]:
     """Change rows, decoded as far as they are changes."""
     body = b"".join(line.encode("utf-8", "surrogatepass") + b"\n" for line in lines)
     path = Feed(root).data(at(0), body)
     cut = Cut(None, (at(100).order,))
-    batches = list(reader(root, its_shape, options).read(Split(0, path, "{}", 1), cut))
+    batches = list(reader(root, its_schema, options).read(Split(0, path, "{}", 1), cut))
     rows = [row for batch in batches for row in batch.to_pylist() if row["epoch"] != REPORT_EPOCH]
-    decoder = FeedDecoder({0: DecodedTable("t", its_shape)})
+    decoder = FeedDecoder({0: DecodedTable("t", its_schema)})
     for row in rows:
         if row["op"] != Op.BAD:
             decode(decoder, row)
@@ -101,20 +101,20 @@ def is_placed(error: Terminal, *lines: int) -> bool:
     return facts["table"] == "t" and (facts.get("line") in lines or "key" in facts or "columns" in facts)
 
 
-@pytest.mark.parametrize("its_shape", SHAPES, ids=["int key", "text key", "decimal key", "no key"])
+@pytest.mark.parametrize("its_schema", KEYS, ids=["int key", "text key", "decimal key", "no key"])
 @pytest.mark.parametrize("poison", POISON)
-def test_a_poison_line_is_put_away_or_named(poison: str, its_shape: SourceSchema, tmp_path: Path) -> None:
-    good = GOOD_TEXT if its_shape is TEXT_KEY else GOOD
+def test_a_poison_line_is_put_away_or_named(poison: str, its_schema: SourceSchema, tmp_path: Path) -> None:
+    good = GOOD_TEXT if its_schema is TEXT_KEY else GOOD
     lines = [good, POISON[poison], good]
     rows: list[dict[str, Any]] = []
-    error = refusal(lambda: rows.extend(read(tmp_path, lines, its_shape, EnvelopeOptions(quarantine=True))))
+    error = refusal(lambda: rows.extend(read(tmp_path, lines, its_schema, EnvelopeOptions(quarantine=True))))
     if error is not None:
         assert is_placed(error, 2), "a bad value is found by the decoder"
     else:
         lines_put_away = [BadLine.from_bytes(row["before"]).line for row in rows if row["op"] == Op.BAD]
         assert lines_put_away in ([], [2])
         assert sum(row["op"] == Op.UPSERT for row in rows) >= 2
-    error = refusal(lambda: read(tmp_path, lines, its_shape, EnvelopeOptions()))
+    error = refusal(lambda: read(tmp_path, lines, its_schema, EnvelopeOptions()))
     assert error is None or is_placed(error, 2)
 
 
@@ -127,7 +127,7 @@ def test_inference_meets_a_poison_line(poison: str, quarantine: bool, tmp_path: 
         FeedLocation(str(tmp_path)), tables={"t": TableSettings(options=EnvelopeOptions(quarantine=quarantine))}
     )
     found: dict[str, SourceSchema] = {}
-    error = refusal(lambda: found.update(feed.shapes([Split(0, path, "{}", 1)])))
+    error = refusal(lambda: found.update(feed.schemas([Split(0, path, "{}", 1)])))
     if error is None:
         assert {column.name for column in found["t"].columns} >= {"a", "s"}
         assert found["t"].key == ("a",)
@@ -187,7 +187,7 @@ def messages() -> st.SearchStrategy[Any]:
     message=messages(),
     cut=st.none() | st.integers(0, 200),
     exponent=st.booleans(),
-    its_shape=st.sampled_from(SHAPES),
+    its_schema=st.sampled_from(KEYS),
     envelope=st.sampled_from(list(Envelope)),
     bare=st.sampled_from(list(BareDeletes)),
     quarantine=st.booleans(),
@@ -196,7 +196,7 @@ def messages() -> st.SearchStrategy[Any]:
     message={"after": {"a": 2}, "key": [2], "op": "c", "source": 5},
     cut=None,
     exponent=False,
-    its_shape=KEYED,
+    its_schema=KEYED,
     envelope=Envelope.AUTO,
     bare=BareDeletes.REFUSE,
     quarantine=True,
@@ -206,7 +206,7 @@ def test_random_json_is_rows_or_bad_input_of_its_line(
     message: Any,
     cut: int | None,
     exponent: bool,
-    its_shape: SourceSchema,
+    its_schema: SourceSchema,
     envelope: Envelope,
     bare: BareDeletes,
     quarantine: bool,
@@ -215,12 +215,12 @@ def test_random_json_is_rows_or_bad_input_of_its_line(
     text = json.dumps(message, ensure_ascii=cut is None, separators=(", ", ": "))[:cut].replace("\n", " ")
     text = text.replace("1e+308", "1E99999999999999999999") if exponent else text
     options = EnvelopeOptions(envelope=envelope, bare_deletes=bare, quarantine=quarantine)
-    good = GOOD_TEXT if its_shape is TEXT_KEY else GOOD
-    error = refusal(lambda: read(tmp_path, [text, good, text], its_shape, options))
+    good = GOOD_TEXT if its_schema is TEXT_KEY else GOOD
+    error = refusal(lambda: read(tmp_path, [text, good, text], its_schema, options))
     assert error is None or is_placed(error, 1, 2, 3)
     path = Feed(tmp_path).data(at(0), "\n".join([text, GOOD, text]).encode("utf-8", "surrogatepass"))
     feed = CloudFeed(FeedLocation(str(tmp_path)), tables={"t": TableSettings(options=options)})
-    error = refusal(lambda: feed.shapes([Split(0, path, "{}", 1)]))
+    error = refusal(lambda: feed.schemas([Split(0, path, "{}", 1)]))
     assert error is None or error.facts["table"] == "t"
 
 
@@ -230,7 +230,7 @@ def test_every_change_knows_its_line(tmp_path: Path) -> None:
     lines[4] = lines[4].replace(", ", ",")
     lines[20] = ""
     path = Feed(tmp_path).data(at(0), lines)
-    reading = TableReading(table="t", shape=KEYED)
+    reading = TableReading(table="t", source_schema=KEYED)
     small = FeedReader(FeedLocation(str(tmp_path)), {0: reading}, block=500)
     batches = list(small.read(Split(0, path, "{}", 1), Cut(None, (at(100).order,))))
     rows = [row for batch in batches for row in batch.to_pylist() if row["epoch"] != REPORT_EPOCH]

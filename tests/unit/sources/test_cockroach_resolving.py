@@ -16,7 +16,7 @@ from frazil.sources.cockroachdb.decode.types import column
 from frazil.sources.cockroachdb.feed.location import FeedLocation
 from frazil.sources.cockroachdb.schema.describe_sql import SqlColumn, from_sql
 from frazil.sources.cockroachdb.schema.profile import ColumnProfile, Profile, of_value
-from frazil.sources.cockroachdb.schema.resolve import fits_rows, heard_by_rows, resolve_shape, without_dropped
+from frazil.sources.cockroachdb.schema.resolve import fits_rows, heard_by_rows, resolve_schema, without_dropped
 from frazil.sources.cockroachdb.schema.schema import (
     CONFIGURATION,
     INFERRED,
@@ -55,13 +55,13 @@ def rows(**values: list[str]) -> Profile:
 
 
 def resolved(*places: Knowledge) -> SourceSchema:
-    shape = resolve_shape(places)
-    assert shape is not None
-    return shape
+    source_schema = resolve_schema(places)
+    assert source_schema is not None
+    return source_schema
 
 
-def names(shape: SourceSchema) -> dict[str, tuple[str, ...]]:
-    return {known.name: known.carried_as for known in shape.columns}
+def names(source_schema: SourceSchema) -> dict[str, tuple[str, ...]]:
+    return {known.name: known.carried_as for known in source_schema.columns}
 
 
 B = {"b": (STRING, Remembered("9.2", ("b",)))}
@@ -72,20 +72,20 @@ V2 = {
 
 
 def test_a_renamed_column_is_carried_by_both_names() -> None:
-    shape = resolved(sql(("c", "STRING", "9.2")), from_target(target(**B)))
-    assert names(shape) == {"a": ("a",), "c": ("c", "b")}
+    source_schema = resolved(sql(("c", "STRING", "9.2")), from_target(target(**B)))
+    assert names(source_schema) == {"a": ("a",), "c": ("c", "b")}
 
 
 def test_rows_of_the_old_name_do_not_bring_the_old_column_back() -> None:
     guess = Knowledge((column("b", "STRING", INFERRED), column("new", "BOOL", INFERRED)), (), INFERRED)
-    shape = resolved(sql(("c", "STRING", "9.2")), from_target(target(**B)), guess)
-    assert names(shape) == {"a": ("a",), "c": ("c", "b"), "new": ("new",)}
+    source_schema = resolved(sql(("c", "STRING", "9.2")), from_target(target(**B)), guess)
+    assert names(source_schema) == {"a": ("a",), "c": ("c", "b"), "new": ("new",)}
 
 
 def test_a_pin_by_the_old_name_is_a_pin_of_the_renamed_column() -> None:
     pins = configured(Pinned(columns={"a": "INT8", "b": "VARCHAR(5)"}, key=("a",)))
-    shape = resolved(pins, sql(("c", "STRING", "9.2")), from_target(target(**B)))
-    assert [(c.name, c.source_type, c.origin) for c in shape.columns][1] == ("c", "VARCHAR(5)", CONFIGURATION)
+    source_schema = resolved(pins, sql(("c", "STRING", "9.2")), from_target(target(**B)))
+    assert [(c.name, c.source_type, c.origin) for c in source_schema.columns][1] == ("c", "VARCHAR(5)", CONFIGURATION)
 
 
 def test_a_renamed_key_column_is_still_the_key() -> None:
@@ -99,8 +99,8 @@ def test_a_renamed_key_column_is_still_the_key() -> None:
 
 def test_another_table_of_the_same_name_renames_nothing() -> None:
     """Its columns have the same numbers, but not the same table."""
-    shape = resolved(sql(("c", "STRING", "10.2")), from_target(target(**B)))
-    assert names(shape) == {"a": ("a",), "c": ("c",), "b": ("b",)}
+    source_schema = resolved(sql(("c", "STRING", "10.2")), from_target(target(**B)))
+    assert names(source_schema) == {"a": ("a",), "c": ("c",), "b": ("b",)}
 
 
 def test_a_column_that_goes_on_in_another_one_is_known_by_what_the_table_remembers() -> None:
@@ -113,8 +113,8 @@ def test_a_column_that_goes_on_in_another_one_is_known_by_what_the_table_remembe
 def test_a_name_that_moved_to_another_column_is_matched_once() -> None:
     """b was dropped and a column of another identity took its name: the table's two columns share no row."""
     both = target(b=(STRING, Remembered("9.2", ("b",))), d=(STRING, Remembered("9.3", ("d",))))
-    shape = resolved(sql(("b", "STRING", "9.3")), from_target(both))
-    assert names(shape) == {"a": ("a",), "b": ("b", "d")}
+    source_schema = resolved(sql(("b", "STRING", "9.3")), from_target(both))
+    assert names(source_schema) == {"a": ("a",), "b": ("b", "d")}
 
 
 @pytest.mark.parametrize(
@@ -142,13 +142,13 @@ def test_rows_from_before_a_change_of_type_still_go_to_the_old_column() -> None:
     old = target(amount=(LONG, Remembered("9.2", ("amount",))))
     for known in (old, target(**V2)):
         of_table = (*from_target(known).columns, *retired_columns(known))
-        shape = resolved(sql(("amount", "STRING", "9.2")), from_target(known))
-        heard = heard_by_rows(shape, rows(amount=["1"]), of_table)
+        source_schema = resolved(sql(("amount", "STRING", "9.2")), from_target(known))
+        heard = heard_by_rows(source_schema, rows(amount=["1"]), of_table)
         assert [(c.name, c.type, c.origin) for c in heard.columns][1] == ("amount", LONG, TABLE)
-        later = heard_by_rows(shape, rows(amount=['"x"']), of_table)
+        later = heard_by_rows(source_schema, rows(amount=['"x"']), of_table)
         assert (later.columns[1].type, later.columns[1].origin) == (STRING, "sql")
-        unseen = heard_by_rows(shape, rows(), of_table)
-        assert unseen == shape
+        unseen = heard_by_rows(source_schema, rows(), of_table)
+        assert unseen == source_schema
 
 
 @pytest.mark.parametrize(
@@ -185,14 +185,14 @@ def test_rows_from_before_and_after_a_change_of_type_have_a_column_each() -> Non
     old = target(amount=(LONG, Remembered("9.2", ("amount",))))
     for known in (old, target(**V2)):
         of_table = (*from_target(known).columns, *retired_columns(known))
-        shape = resolved(sql(("amount", "STRING", "9.2")), from_target(known))
+        source_schema = resolved(sql(("amount", "STRING", "9.2")), from_target(known))
         seen = rows(amount=["6", '"seven"'])
-        heard = heard_by_rows(shape, seen, of_table, new_columns=True)
+        heard = heard_by_rows(source_schema, seen, of_table, new_columns=True)
         assert (heard.columns[1].type, heard.columns[1].origin) == (STRING, "sql")
         assert [(c.name, c.type, c.origin) for c in heard.outgrown] == [("amount", LONG, TABLE)]
-        assert heard_by_rows(shape, seen, of_table) == shape, "with the policy to stop"
-        beyond = heard_by_rows(shape, rows(amount=["6", "true"]), of_table, new_columns=True)
-        assert beyond == shape, "what neither holds is still refused"
+        assert heard_by_rows(source_schema, seen, of_table) == source_schema, "with the policy to stop"
+        beyond = heard_by_rows(source_schema, rows(amount=["6", "true"]), of_table, new_columns=True)
+        assert beyond == source_schema, "what neither holds is still refused"
 
 
 def test_rows_of_two_types_that_nobody_describes_have_a_column_each_if_one_cannot_hold_both() -> None:
@@ -209,17 +209,17 @@ def test_rows_of_two_types_that_nobody_describes_have_a_column_each_if_one_canno
 
 
 def test_only_what_a_complete_description_and_the_rows_lack_is_gone() -> None:
-    shape = resolved(sql(), from_target(target(**B)))
-    assert [c.name for c in without_dropped(shape, rows(a=["1"])).columns] == ["a"]
-    assert without_dropped(shape, rows(a=["1"], b=["null"])) == shape, "rows still have it"
-    assert without_dropped(shape, rows()) == shape, "no row was seen"
-    assert without_dropped(shape, rows(a=["1"], x=["1"])) == shape, "the description is not complete"
+    source_schema = resolved(sql(), from_target(target(**B)))
+    assert [c.name for c in without_dropped(source_schema, rows(a=["1"])).columns] == ["a"]
+    assert without_dropped(source_schema, rows(a=["1"], b=["null"])) == source_schema, "rows still have it"
+    assert without_dropped(source_schema, rows()) == source_schema, "no row was seen"
+    assert without_dropped(source_schema, rows(a=["1"], x=["1"])) == source_schema, "the description is not complete"
     undescribed = resolved(from_target(target(**B)))
     assert without_dropped(undescribed, rows(a=["1"])) == undescribed
 
 
 def asked(feed: Feed, source: CloudFeed, known: KnownTable | None = None, **how: Any) -> SourceSchema:
-    return source.shapes(splits(feed), {} if known is None else {"t": known}, **how)["t"]
+    return source.schemas(splits(feed), {} if known is None else {"t": known}, **how)["t"]
 
 
 def splits(feed: Feed, *places: int) -> list[Split]:
@@ -233,16 +233,16 @@ def test_who_describes_a_table_is_asked_again_when_its_schema_has_a_new_version(
     answers = [sql(("b", "STRING", "9.2")), sql(("c", "STRING", "9.2"))]
     source = CloudFeed(FeedLocation(str(tmp_path)), describe=lambda _: answers[0])
     old, new, both = splits(feed, 0), splits(feed, 1), splits(feed)
-    source.shapes(old)
+    source.schemas(old)
     assert not source.schema_changed("t", old)
     assert source.schema_changed("t", new)
     answers.pop(0)
-    assert names(source.shapes(both, {"t": target(**B)}, ask=True)["t"]) == {"a": ("a",), "c": ("c", "b")}
+    assert names(source.schemas(both, {"t": target(**B)}, ask=True)["t"]) == {"a": ("a",), "c": ("c", "b")}
     assert source.schema_changed("t", new), "rows of the old version were among them"
-    source.shapes(new, {"t": target(**B)}, ask=True)
+    source.schemas(new, {"t": target(**B)}, ask=True)
     assert not source.schema_changed("t", new)
     alone = CloudFeed(FeedLocation(str(tmp_path)))
-    alone.shapes(old)
+    alone.schemas(old)
     assert not alone.schema_changed("t", new), "nobody could tell anything"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cockroach_feed import shape
+from cockroach_feed import source_schema
 from cockroach_parquet import STRING_TYPE, UUID_TYPE, decimal, write
 
 from frazil.errors import BadInput
@@ -62,18 +62,18 @@ def texts_of(sample: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def shape_for(row: dict[str, Any] | None, key: Any) -> SourceSchema:
-    """A shape by the stated rules of inference; the key is whatever column comes first."""
+    """A source schema by the stated rules of inference; the key is whatever column comes first."""
     columns = {name: inferred_type(of_value(value)) or "STRING" for name, value in (row or {}).items()}
     if isinstance(key, dict):
         columns = {**{name: "STRING" if type(v) is str else "INT8" for name, v in key.items()}, **columns}
-        return shape(key=list(key), **columns)
+        return source_schema(key=list(key), **columns)
     if isinstance(key, list) and not any(value == key[-1] for value in (row or {}).values()):
         of_another_family = {f"k{i}": "STRING" if type(v) is str else "INT8" for i, v in enumerate(key)}
-        return shape(key=list(of_another_family), **of_another_family, **columns)
+        return source_schema(key=list(of_another_family), **of_another_family, **columns)
     usable = [name for name, kind in columns.items() if kind in ("INT8", "STRING") and row and row[name] is not None]
     matching = [name for name in usable if isinstance(key, list) and key and row and row[name] == key[-1]]
     names = (matching or usable)[:1] or list(columns)[:1]
-    return shape(key=names, **columns)
+    return source_schema(key=names, **columns)
 
 
 def decode(known: SourceSchema, key: str, payload: bytes) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def json_message(sample: dict[str, Any]) -> str:
 def json_value(sample: dict[str, Any]) -> str:
     name = sample["options"][0].removeprefix("type=")
     known = {"FLOAT Inf/NaN": "FLOAT8[]", "mixed array": "JSONB"}.get(name, name)
-    row = decode(shape(key=["k"], k="INT8", v=known), "[1]", f'{{"k": 1, "v": {sample["sample"]}}}'.encode())
+    row = decode(source_schema(key=["k"], k="INT8", v=known), "[1]", f'{{"k": 1, "v": {sample["sample"]}}}'.encode())
     assert row["v"] is not None
     return "value"
 
@@ -141,7 +141,7 @@ def csv_row(sample: dict[str, Any]) -> str:
         return "header"
     types = USERS if len(record) == 5 else {"id": "INT8", "name": "STRING"}
     row = {name: json_of(text, parse_source_type(types[name])) for name, text in zip(types, record, strict=True)}
-    known = shape(key=["id"], **types)
+    known = source_schema(key=["id"], **types)
     message = Message(envelope=Envelope.WRAPPED, row=row, row_text=dumps(row))
     found = change_of(message, KeyRule("t", known.key_columns), EnvelopeOptions(position_if_absent=ANY_TIME))
     assert found.payload is not None
@@ -167,7 +167,7 @@ def parquet_row(sample: dict[str, Any]) -> str:
             columns[name] = (pa.binary(), [value and value.encode()])
             marks[name] = decimal(18, 9) if name == "d" else STRING_TYPE
             types[name] = "DECIMAL" if name == "d" else "STRING"
-    known = shape(key=[next(iter(given))], **types)
+    known = source_schema(key=[next(iter(given))], **types)
     (found,) = parquet_rows(write(columns, marks), "f", "t", known)
     assert found.deleted == (event == "d")
     if found.deleted:

@@ -29,7 +29,7 @@ def shapes_of(feed: Feed, targets: Any = None, look: bool = False, **kwargs: Any
     source.open(dict.fromkeys(tables))
     window = Window(source.poll()[-1:])
     splits = source.splits(window, {}, {table: i for i, table in enumerate(tables)})
-    return dict(source.shapes(splits, targets, look=look))
+    return dict(source.schemas(splits, targets, look=look))
 
 
 def known(*fields: Field, memory: Mapping[int, Remembered] | None = None) -> KnownTable:

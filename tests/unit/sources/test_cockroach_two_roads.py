@@ -1,5 +1,5 @@
-"""Random rows of random shapes: what the fast road returns is what the exact road returns, and a renamed column's
-rows are found under either name."""
+"""Random rows of random source schemas: what the fast road returns is what the exact road returns, and a renamed
+column's rows are found under either name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cockroach_feed import at, shape
+from cockroach_feed import at, source_schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cockroach_decode import json_numbers, json_texts, same, stamps, strings
@@ -53,7 +53,7 @@ NAMES = ["b", "doc", 'q"uote', "Zoë", "b_2", "sla\\sh"]
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[SourceSchema, list[str]]:
-    """A shape with a key `a`, and payloads that mostly fit it."""
+    """A source schema with a key `a`, and payloads that mostly fit it."""
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True))
     columns = [column("a", "INT8", "configuration")]
     for name in names:
@@ -101,7 +101,7 @@ def test_a_damaged_payload_is_never_read_as_something_else(data: st.DataObject) 
     payload = data.draw(json_texts.map(lambda text: f'{{"a": 1, "j": {text}, "t": [1, null]}}'))
     at = data.draw(st.integers(0, len(payload) - 1))
     damaged = payload[:at] + data.draw(st.sampled_from('"\\{}[],: 0xn\n')) + payload[at + 1 :]
-    its_shape = shape(a="INT8", j="JSONB", t="INT8[]")
+    its_shape = source_schema(a="INT8", j="JSONB", t="INT8[]")
     known = DecodedTable("t", its_shape)
     payloads = pa.array([damaged.encode(), payload.encode()], pa.binary())
     try:
@@ -125,7 +125,7 @@ def test_a_damaged_payload_is_never_read_as_something_else(data: st.DataObject) 
     ],
 )
 def test_what_json_does_not_allow_is_refused_inside_of_a_value(text: str) -> None:
-    decoder = FeedDecoder({0: DecodedTable("t", shape(a="INT8", j="JSONB"))})
+    decoder = FeedDecoder({0: DecodedTable("t", source_schema(a="INT8", j="JSONB"))})
     with pytest.raises(BadInput):
         decoder.rows(0, pa.array(["[1]"]), pa.array([f'{{"a": 1, "j": {text}}}'.encode()], pa.binary()))
 
@@ -134,7 +134,7 @@ def renamed(**carried: tuple[str, ...]) -> SourceSchema:
     """a INT8, b DECIMAL(6,2), c JSONB; `carried` gives the names in rows."""
     columns = tuple(
         Column(known.name, known.type, known.source_type, known.origin, carried=carried.get(known.name, ()))
-        for known in shape(a="INT8", b="DECIMAL(6,2)", c="JSONB").columns
+        for known in source_schema(a="INT8", b="DECIMAL(6,2)", c="JSONB").columns
     )
     return SourceSchema(columns, ("a",), "configuration")
 
@@ -234,7 +234,7 @@ def test_the_newest_column_that_holds_a_value_takes_it() -> None:
 
 
 def test_a_table_without_key_columns_decodes_its_rows() -> None:
-    its_shape = SourceSchema(shape(a="INT8", b="STRING").columns, (), "configuration")
+    its_shape = SourceSchema(source_schema(a="INT8", b="STRING").columns, (), "configuration")
     decoder = FeedDecoder({0: DecodedTable("t", its_shape)})
     keys = pa.array(["[77]", '["f.ndjson", 2]'])
     found = decoder.rows(0, keys, pa.array([b'{"a": 1}', b'{"b": "x"}'], pa.binary())).to_pylist()
@@ -245,7 +245,7 @@ def test_a_table_without_key_columns_decodes_its_rows() -> None:
 
 
 def test_a_name_that_ends_like_another_is_not_taken_for_it() -> None:
-    its_shape = shape(a="INT8", b="JSONB")
+    its_shape = source_schema(a="INT8", b="JSONB")
     with pytest.raises(UnknownColumn) as caught:
         rows(its_shape, '{"a": 1, "x\\"b": 1}')
     assert caught.value.facts["columns"] == ['x"b']
@@ -257,5 +257,5 @@ def test_a_name_that_ends_like_another_is_not_taken_for_it() -> None:
 def test_a_decimal_inside_of_an_array_is_neither_clamped_nor_rounded(text: str) -> None:
     """H39."""
     with pytest.raises(DoesNotFit) as caught:
-        rows(shape(a="INT8", b="DECIMAL(38,10)[]"), f'{{"a": 1, "b": [1.5, {text}]}}')
+        rows(source_schema(a="INT8", b="DECIMAL(38,10)[]"), f'{{"a": 1, "b": [1.5, {text}]}}')
     assert caught.value.facts["column"] == "b"

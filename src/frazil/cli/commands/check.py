@@ -60,7 +60,7 @@ def _made(made: MadeAs) -> str:
     said = [f"deletes: {made.deletes}", f"format version {made.format_version}"]
     said += [f"partitioned by {', '.join(made.partition)}" if made.partition else "not partitioned"]
     said += [f"sorted by {', '.join(made.sort)}"] if made.sort else []
-    said += [f"beside it: {', '.join(made.companions)}"] if made.companions else []
+    said += [f"beside it: {', '.join(made.side_tables)}"] if made.side_tables else []
     return "; ".join(said)
 
 

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from frazil.clock import Clock
 from frazil.errors import FrazilError
 from frazil.iceberg.catalogs.open_catalog import Catalog
-from frazil.iceberg.system.system_table import SystemTable, system_shape
+from frazil.iceberg.system.system_table import SystemTable, system_schema
 from frazil.model.ids import JobId
 from frazil.model.position import Position, parse_position
 from frazil.model.schema import LONG, STRING, TIMESTAMPTZ
@@ -64,7 +64,7 @@ class Checkpoint:
 NAME = "checkpoints"
 TIDY_EVERY = 50
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SHAPE = system_shape(
+_SCHEMA = system_schema(
     {
         "pipeline": STRING,
         "sync_id": STRING,
@@ -90,7 +90,7 @@ class Checkpoints:
         """Old snapshots go once there are so many."""
         self._catalog = catalog
         self._clock = clock
-        self._table = SystemTable(catalog, NAME, _SHAPE, clock, partition_by="pipeline", short_history=True)
+        self._table = SystemTable(catalog, NAME, _SCHEMA, clock, partition_by="pipeline", short_history=True)
         self._tidy_every = tidy_every
 
     def record(self, job: JobId, rows: Sequence[Checkpoint]) -> bool:

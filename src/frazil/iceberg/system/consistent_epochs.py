@@ -22,7 +22,7 @@ from frazil.clock import Clock
 from frazil.errors import CatalogRefused, FrazilError
 from frazil.iceberg.catalogs.open_catalog import Catalog
 from frazil.iceberg.jvm.errors import JAVA_ERRORS
-from frazil.iceberg.system.system_table import SystemTable, system_shape
+from frazil.iceberg.system.system_table import SystemTable, system_schema
 from frazil.model.commit import Refused
 from frazil.model.frontier import ConsistentEpoch
 from frazil.model.ids import JobId, TableName
@@ -36,7 +36,7 @@ KEPT = 1000
 """Moments of a pipeline. Of each table fewer snapshots stay by default, and a moment is of no use without them."""
 TIDY_EVERY = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SHAPE = system_shape(
+_SCHEMA = system_schema(
     {
         "pipeline": STRING,
         "resolved": STRING,
@@ -48,7 +48,7 @@ _SHAPE = system_shape(
     key=("pipeline", "resolved", "table"),
 )
 _log = logging.getLogger("frazil.catalog")
-_TIMES = [column.name for column in _SHAPE.columns if column.type == TIMESTAMPTZ]
+_TIMES = [column.name for column in _SCHEMA.columns if column.type == TIMESTAMPTZ]
 
 
 class ConsistentEpochs:
@@ -62,7 +62,7 @@ class ConsistentEpochs:
         self._tidy_every = tidy_every
         # The first record finds what other processes left.
         self._untidy = tidy_every
-        self._table = SystemTable(catalog, NAME, _SHAPE, clock, partition_by="pipeline", short_history=True)
+        self._table = SystemTable(catalog, NAME, _SCHEMA, clock, partition_by="pipeline", short_history=True)
 
     def record(self, job: JobId, resolved: Position, snapshots: Mapping[TableName, int | None]) -> bool:
         """False if the catalog does not let us. Raises CatalogUnavailable, OutcomeUnknown or StorageUnavailable."""
@@ -135,7 +135,7 @@ class ConsistentEpochs:
             rows = rows.withColumn(name, F.unix_micros(name))
         return [
             {**row.asDict(), **{name: _moment(row[name]) for name in _TIMES}}
-            for row in rows.select(*(column.name for column in _SHAPE.columns)).collect()
+            for row in rows.select(*(column.name for column in _SCHEMA.columns)).collect()
         ]
 
 

@@ -31,7 +31,7 @@ from frazil.iceberg.commits.expire import parse_snapshots
 from frazil.iceberg.commits.snapshots import TableSnapshots
 from frazil.iceberg.jvm.errors import JAVA_ERRORS
 from frazil.iceberg.system.queue_rows import ONE_NAME, DeletionBatch, DeletionType, QueuedDeletion, Why
-from frazil.iceberg.system.system_table import SystemTable, system_shape
+from frazil.iceberg.system.system_table import SystemTable, system_schema
 from frazil.iceberg.tables.file_index import LiveReader
 from frazil.iceberg.tables.head import read_metadata
 from frazil.iceberg.tables.reachability import path_key
@@ -48,7 +48,7 @@ MOST_OLD = 50
 _TABLE_SCAN_SECONDS = 600.0
 """So long a known name is taken for the table that it was: names are listed every time, and a worker asks again."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SHAPE = system_shape(
+_SCHEMA = system_schema(
     {
         "batch": STRING,
         "path": STRING,
@@ -72,7 +72,7 @@ class IcebergDeletionQueue:
         self._catalog = catalog
         self._clock = clock
         self._batch_files = batch_files
-        self._table = SystemTable(catalog, NAME, _SHAPE, clock, partition_by="batch", short_history=True)
+        self._table = SystemTable(catalog, NAME, _SCHEMA, clock, partition_by="batch", short_history=True)
         self._live = LiveReader(catalog)
         self._table_scan: tuple[float, CatalogTableScan] | None = None
 

@@ -19,7 +19,7 @@ from datetime import datetime
 
 from frazil.clock import Clock
 from frazil.iceberg.catalogs.open_catalog import Catalog
-from frazil.iceberg.system.system_table import SystemTable, system_shape
+from frazil.iceberg.system.system_table import SystemTable, system_schema
 from frazil.model.commit import Accepted, CommitAnswer
 from frazil.model.ids import SYSTEM_NAMESPACE, BadName, JobId, TableName
 from frazil.model.ledger import Fence, TableHead
@@ -27,7 +27,7 @@ from frazil.model.schema import LONG, STRING, TIMESTAMPTZ
 
 MOST_OLD = 50
 PIPELINES = TableName((SYSTEM_NAMESPACE,), "pipelines")
-_SHAPE = system_shape(
+_SCHEMA = system_schema(
     {"pipeline": STRING, "generation": LONG, "owner": STRING, "host": STRING, "taken_at": TIMESTAMPTZ},
     key=("pipeline", "generation", "owner"),
 )
@@ -38,7 +38,7 @@ class IcebergArbiter:
     """Implements `frazil.model.ports.Arbiter` on one catalog."""
 
     def __init__(self, catalog: Catalog, clock: Clock, host: str | None = None) -> None:
-        self._table = SystemTable(catalog, PIPELINES.name, _SHAPE, clock, short_history=True)
+        self._table = SystemTable(catalog, PIPELINES.name, _SCHEMA, clock, short_history=True)
         self._clock = clock
         self._host = host or socket.gethostname()
 

@@ -56,8 +56,8 @@ def may_go(head: TableHead) -> int:
     return sum(snapshot.timestamp_ms < oldest for snapshot in head.ancestry[int(bounds[_LEAST]) :])
 
 
-def system_shape(columns: Mapping[str, Type], key: tuple[str, ...]) -> SourceSchema:
-    """The shape of a table of ours."""
+def system_schema(columns: Mapping[str, Type], key: tuple[str, ...]) -> SourceSchema:
+    """The source schema of a table of ours."""
     return SourceSchema(
         tuple(Column(name, type_, str(type_), "frazil") for name, type_ in columns.items()), key, "frazil"
     )
@@ -71,7 +71,7 @@ class SystemTable:
         self,
         catalog: Catalog,
         name: str,
-        shape: SourceSchema,
+        source_schema: SourceSchema,
         clock: Clock,
         *,
         partition_by: str | None = None,
@@ -79,7 +79,7 @@ class SystemTable:
     ) -> None:
         self._name = name
         self._catalog = catalog
-        self._shape = shape
+        self._take_schema = source_schema
         self._clock = clock
         self._partition_by = partition_by
         partition = () if partition_by is None else (parse_partition(partition_by),)
@@ -101,7 +101,7 @@ class SystemTable:
         except (TableChanged, CatalogRefused):
             if self.exists():
                 raise
-        Tables(self._catalog).create(self.name, self._shape, self._options)
+        Tables(self._catalog).create(self.name, self._take_schema, self._options)
         return read_head(self._catalog, self.name)
 
     def rewrite(
@@ -180,9 +180,12 @@ class SystemTable:
         for a table that is encrypted."""
         check_plain(self.name, base.document)
         try:
-            ids = {column.name: base.table.schema().findField(column.name).fieldId() for column in self._shape.columns}
+            ids = {
+                column.name: base.table.schema().findField(column.name).fieldId()
+                for column in self._take_schema.columns
+            }
             path = f"{base.table.location()}/data/{self._clock.new_uuid()}.parquet"
-            content = _parquet(self._shape, rows, ids)
+            content = _parquet(self._take_schema, rows, ids)
             stream = base.table.io().newOutputFile(path).create()
             try:
                 stream.write(content)
@@ -230,17 +233,17 @@ def _namespace(catalog: Catalog) -> str:
     return PLAIN_SYSTEM_NAMESPACE if plain else SYSTEM_NAMESPACE
 
 
-def _parquet(shape: SourceSchema, rows: Sequence[Mapping[str, object]], ids: Mapping[str, int]) -> bytes:
+def _parquet(source_schema: SourceSchema, rows: Sequence[Mapping[str, object]], ids: Mapping[str, int]) -> bytes:
     fields = [
         pa.field(
             column.name,
             value_type(column.type),
-            nullable=column.name not in shape.key,
+            nullable=column.name not in source_schema.key,
             metadata={"PARQUET:field_id": str(ids[column.name])},
         )
-        for column in shape.columns
+        for column in source_schema.columns
     ]
-    columns: dict[str, Any] = {column.name: [row[column.name] for row in rows] for column in shape.columns}
+    columns: dict[str, Any] = {column.name: [row[column.name] for row in rows] for column in source_schema.columns}
     sink = io.BytesIO()
     pq.write_table(pa.table(columns, schema=pa.schema(fields)), sink, compression="zstd")
     return sink.getvalue()

@@ -41,30 +41,30 @@ class MatchedColumn:
     retires: Field | None = None
 
 
-def settle(table: TableName, shape: SourceSchema, known: KnownTable, options: TableOptions) -> SourceSchema:
-    """The shape under the names that its columns have in the table, or will have once it has evolved.
+def settle(table: TableName, source_schema: SourceSchema, known: KnownTable, options: TableOptions) -> SourceSchema:
+    """The source schema under the names that its columns have in the table, or will have once it has evolved.
 
     Raises like `difference`, and BadInput if a key column would need another column.
     """
-    places = settle_columns(table, shape.columns, known.schema, known.columns, options, shape.key)
-    names = {column.name: place.column.name for column, place in zip(shape.columns, places, strict=True)}
+    places = settle_columns(table, source_schema.columns, known.schema, known.columns, options, source_schema.key)
+    names = {column.name: place.column.name for column, place in zip(source_schema.columns, places, strict=True)}
     columns = tuple(place.column for place in places)
     # A field that is widened after all holds what it held before, too.
-    outgrown = tuple(old for old in shape.outgrown if old.name not in names.values())
-    return SourceSchema(columns, tuple(names[name] for name in shape.key), shape.key_origin, outgrown)
+    outgrown = tuple(old for old in source_schema.outgrown if old.name not in names.values())
+    return SourceSchema(columns, tuple(names[name] for name in source_schema.key), source_schema.key_origin, outgrown)
 
 
-def named(table: TableName, shape: SourceSchema, options: TableOptions) -> SourceSchema:
-    """The shape under the names that its columns get in a table that is yet to be made."""
-    return settle(table, shape, KnownTable(Schema(0, ())), options)
+def named(table: TableName, source_schema: SourceSchema, options: TableOptions) -> SourceSchema:
+    """The source schema under the names that its columns get in a table that is yet to be made."""
+    return settle(table, source_schema, KnownTable(Schema(0, ())), options)
 
 
-def contradictions(shape: SourceSchema, known: KnownTable) -> tuple[str, ...]:
-    """Columns of the shape whose type the table's field for them can neither hold nor be widened to."""
-    found = _matches(shape.columns, known.schema, known.columns)
+def contradictions(source_schema: SourceSchema, known: KnownTable) -> tuple[str, ...]:
+    """Columns of the source schema whose type the table's field for them can neither hold nor be widened to."""
+    found = _matches(source_schema.columns, known.schema, known.columns)
     return tuple(
         column.name
-        for column, field in zip(shape.columns, found, strict=True)
+        for column, field in zip(source_schema.columns, found, strict=True)
         if field is not None and not fits(field.type, column.type)
     )
 

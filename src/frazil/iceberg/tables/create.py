@@ -45,19 +45,19 @@ _MAGIC = b"PFA1"
 
 
 def create_table(
-    catalog: Catalog, table: TableName, schema: Schema, shape: SourceSchema, options: TableOptions
+    catalog: Catalog, table: TableName, schema: Schema, source_schema: SourceSchema, options: TableOptions
 ) -> JavaFailure | None:
     """Makes it, or says how that failed. What is learned of the catalog on the way is remembered."""
     if has_learned(catalog.settings):
         options = replace(options, format_version=min(options.format_version, WITHOUT_V3))
-    failure = _somehow(catalog, table, schema, shape, options)
+    failure = _somehow(catalog, table, schema, source_schema, options)
     if failure is not None or options.format_version < DEFAULT_FORMAT_VERSION or _stores_vectors(catalog, table):
         return failure
     try:
         catalog.java.dropTable(catalog.identifier(table), False)
     except JAVA_ERRORS as error:
         return failure_of(error, iceberg_properties(catalog.settings))
-    return _somehow(catalog, table, schema, shape, replace(options, format_version=WITHOUT_V3))
+    return _somehow(catalog, table, schema, source_schema, replace(options, format_version=WITHOUT_V3))
 
 
 def uuid_properties(schema: Schema) -> dict[str, str]:
@@ -68,7 +68,7 @@ def uuid_properties(schema: Schema) -> dict[str, str]:
 
 
 def _somehow(
-    catalog: Catalog, table: TableName, schema: Schema, shape: SourceSchema, options: TableOptions
+    catalog: Catalog, table: TableName, schema: Schema, source_schema: SourceSchema, options: TableOptions
 ) -> JavaFailure | None:
     ways = [options, replace(options, partition=())] if options.partition else [options]
     if options.format_version > WITHOUT_V3:
@@ -77,7 +77,7 @@ def _somehow(
     for way in ways:
         version = {"format-version": str(way.format_version)}
         wanted = {**DEFAULT_PROPERTIES, **uuid_properties(schema), **version, **options.properties}
-        memory = first_memory(shape.columns, schema)
+        memory = first_memory(source_schema.columns, schema)
         wanted |= {COLUMNS_PROPERTY: columns_property(memory), CREATED_PROPERTY: "true"}
         failure = _once(catalog, table, schema, way, wanted, memory)
         if failure is None or not failure.is_a(UNSUPPORTED, BAD_REQUEST):

@@ -139,15 +139,15 @@ def check_layout(
             )
 
 
-def check_identifiers(table: TableName, schema: Schema, shape: SourceSchema, options: TableOptions) -> None:
+def check_identifiers(table: TableName, schema: Schema, source_schema: SourceSchema, options: TableOptions) -> None:
     """Raises ConfigError if the table says that other columns identify its rows than the key does."""
     identifiers = [field.name for field in schema.identifiers]
-    if options.mode.needs_key and schema.identifier_ids and set(identifiers) != set(shape.key):
+    if options.mode.needs_key and schema.identifier_ids and set(identifiers) != set(source_schema.key):
         raise ConfigError(
             f"table {table} identifies its rows by {', '.join(identifiers) or 'nested columns'}, "
-            f"but the key is {', '.join(shape.key)} (from {shape.key_origin})",
+            f"but the key is {', '.join(source_schema.key)} (from {source_schema.key_origin})",
             hint=f"set tables[].key for {table} to its identifier fields, or change these: "
-            f"ALTER TABLE {table} SET IDENTIFIER FIELDS {', '.join(shape.key)}",
+            f"ALTER TABLE {table} SET IDENTIFIER FIELDS {', '.join(source_schema.key)}",
             table=table.text,
         )
 

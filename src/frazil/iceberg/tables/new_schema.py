@@ -1,7 +1,7 @@
 """Schemas of tables to be made, and the columns that a mode adds to the source's. Pure.
 
-    shape, mode --target_columns--> the source's columns [, _op, _position, _before]  --new_schema--> fields with ids
-    schema, mode --source_schema--> what the table tells about the source's columns
+    source schema, mode --target_columns--> the source's columns [, _op, _position, _before] --new_schema--> fields
+    schema, mode --without_changelog--> what the table tells about the source's columns
 
 What an existing table's schema must become is planned in `schema_diff`.
 """
@@ -38,11 +38,11 @@ _CHANGELOG = tuple(Column(name, STRING, "STRING", OWN) for name in (CHANGELOG_OP
 _CHANGELOG_NAMES = (CHANGELOG_OP, CHANGELOG_POSITION, CHANGELOG_BEFORE)
 
 
-def target_columns(table: TableName, shape: SourceSchema, mode: DeleteMode) -> tuple[Column, ...]:
+def target_columns(table: TableName, source_schema: SourceSchema, mode: DeleteMode) -> tuple[Column, ...]:
     """The columns the table must have: the source's, and for a changelog what happened, when, and the row before."""
     if mode is not DeleteMode.APPEND_ONLY:
-        return shape.columns
-    for name in (column.name for column in shape.columns):
+        return source_schema.columns
+    for name in (column.name for column in source_schema.columns):
         if name.casefold() in _CHANGELOG_NAMES:  # Spark looks at no name's case
             raise ConfigError(
                 f"table {table}: the source has a column {name!r}, which a changelog needs for itself",
@@ -50,7 +50,7 @@ def target_columns(table: TableName, shape: SourceSchema, mode: DeleteMode) -> t
                 table=table.text,
                 column=name,
             )
-    return (*shape.columns, *_CHANGELOG, before_column(shape.columns))
+    return (*source_schema.columns, *_CHANGELOG, before_column(source_schema.columns))
 
 
 def before_column(columns: Sequence[Column]) -> Column:
@@ -59,22 +59,22 @@ def before_column(columns: Sequence[Column]) -> Column:
     return Column(CHANGELOG_BEFORE, StructOf(fields), "", OWN)
 
 
-def source_schema(schema: Schema, mode: DeleteMode) -> Schema:
+def without_changelog(schema: Schema, mode: DeleteMode) -> Schema:
     """The table's schema without what a changelog has added: what it tells about the source's columns."""
     if mode is not DeleteMode.APPEND_ONLY:
         return schema
     return replace(schema, fields=tuple(field for field in schema if field.name not in _CHANGELOG_NAMES))
 
 
-def new_schema(table: TableName, shape: SourceSchema, mode: DeleteMode) -> Schema:
+def new_schema(table: TableName, source_schema: SourceSchema, mode: DeleteMode) -> Schema:
     """The schema of a table to be created: ids in order, key columns required and identifying.
 
     A changelog has no identifier: one key appears in it many times.
     """
-    columns = target_columns(table, shape, mode)
-    key = () if mode is DeleteMode.APPEND_ONLY else shape.key
+    columns = target_columns(table, source_schema, mode)
+    key = () if mode is DeleteMode.APPEND_ONLY else source_schema.key
     if mode is not DeleteMode.APPEND_ONLY:
-        check_key(table, shape)
+        check_key(table, source_schema)
     fields = numbered(columns, key)
     identifiers = tuple(field.id for field in fields if field.name in key)
     return Schema(0, fields, identifiers)
@@ -94,15 +94,15 @@ def numbered(columns: Sequence[Column], required: Sequence[str] = ()) -> tuple[F
     return tuple(fields)
 
 
-def check_key(table: TableName, shape: SourceSchema) -> None:
+def check_key(table: TableName, source_schema: SourceSchema) -> None:
     """Raises ConfigError for a key that cannot identify rows: none, floats (H21), anything nested."""
-    if not shape.key:
+    if not source_schema.key:
         raise ConfigError(
             f"table {table} has no key, so a change cannot be told from a new row",
             hint=f"set tables[].key for {table}, or deletes: append-only",
             table=table.text,
         )
-    for column in shape.key_columns:
+    for column in source_schema.key_columns:
         if column.type in (FLOAT, DOUBLE) or isinstance(column.type, (ListOf, MapOf, StructOf)):
             raise ConfigError(
                 f"table {table}: key column {column.name!r} is {column.type}, which cannot identify a row",

@@ -125,7 +125,7 @@ class LoadedTable:
         epochs: tuple[EpochTarget, ...],
         *,
         index: int = 0,
-        role: Role = Role.MIRROR,
+        role: Role = Role.MAIN,
         lower: tuple[int, int] | None = None,
     ) -> TableTask:
         """What the workers need to know to write these epochs of the table as it is here."""
@@ -164,44 +164,44 @@ class Tables:
         base, metadata = read_metadata(self._catalog, table)
         return parse_table(table, metadata, base.storage)
 
-    def ensure(self, table: TableName, shape: SourceSchema, options: TableOptions) -> LoadedTable:
-        """The table, made if it does not exist, evolved if the shape has more or wider columns, and cut and sorted as
-        configured. A table that somebody else made is taken as it is, if its rules allow for the shape. One that we
-        made for another shape, and never published to, is made anew.
+    def ensure(self, table: TableName, source_schema: SourceSchema, options: TableOptions) -> LoadedTable:
+        """The table, made if it does not exist, evolved if the source schema has more or wider columns, and cut and
+        sorted as configured. A table that somebody else made is taken as it is, if its rules allow for the source
+        schema. One that we made for another source schema, and never published to, is made anew.
 
         Raises ConfigError or BadInput, naming table and column, if they do not.
         """
         if not self.exists(table):
-            self.create(table, shape, options)
+            self.create(table, source_schema, options)
         try:
-            loaded = self._fitted(table, shape, options)
+            loaded = self._fitted(table, source_schema, options)
         except (BadInput, ConfigError, TableChanged):
             if not self.load(table).is_unused:
                 raise
         else:
-            if not loaded.is_unused or _keeps_names(loaded, shape, options):
+            if not loaded.is_unused or _keeps_names(loaded, source_schema, options):
                 return loaded
-        _planned(table, shape, options)  # what cannot be made leaves what is there
+        _planned(table, source_schema, options)  # what cannot be made leaves what is there
         self.drop(table)
-        self.create(table, shape, options)
-        return self._fitted(table, shape, options)
+        self.create(table, source_schema, options)
+        return self._fitted(table, source_schema, options)
 
-    def _fitted(self, table: TableName, shape: SourceSchema, options: TableOptions) -> LoadedTable:
-        columns = target_columns(table, shape, options.mode)
+    def _fitted(self, table: TableName, source_schema: SourceSchema, options: TableOptions) -> LoadedTable:
+        columns = target_columns(table, source_schema, options.mode)
         schema = self.evolve(table, columns, options)
         check_required(table, columns, schema)
-        check_identifiers(table, schema, shape, options)
+        check_identifiers(table, schema, source_schema, options)
         return self._arrange(table, options)
 
-    def create(self, table: TableName, shape: SourceSchema, options: TableOptions) -> LoadedTable:
+    def create(self, table: TableName, source_schema: SourceSchema, options: TableOptions) -> LoadedTable:
         """Makes the table, and its namespaces where they are missing. A table that another process made first is
-        loaded; whether the shape fits it is for `evolve` to say.
+        loaded; whether the source schema fits it is for `evolve` to say.
 
         Raises ConfigError, before anything is made, for a key, a partition or a sort field that cannot be.
         """
-        schema = _planned(table, shape, options)
+        schema = _planned(table, source_schema, options)
         self.ensure_namespace(table.namespace)
-        failure = create_table(self._catalog, table, schema, shape, options)
+        failure = create_table(self._catalog, table, schema, source_schema, options)
         if failure is not None and not self._exists_after(failure, table):
             raise self._error(failure, "create the table", table.text)
         loaded = self._arrange(table, options) if failure is None else self.load(table)
@@ -432,18 +432,19 @@ def _type_of(step: Step) -> Type:
             return STRING
 
 
-def _planned(table: TableName, shape: SourceSchema, options: TableOptions) -> Schema:
+def _planned(table: TableName, source_schema: SourceSchema, options: TableOptions) -> Schema:
     """Raises ConfigError for a key, a partition or a sort field that cannot be."""
-    schema = new_schema(table, shape, options.mode)
-    check_layout(table, schema, options, first_memory(shape.columns, schema))
+    schema = new_schema(table, source_schema, options.mode)
+    check_layout(table, schema, options, first_memory(source_schema.columns, schema))
     return schema
 
 
-def _keeps_names(loaded: LoadedTable, shape: SourceSchema, options: TableOptions) -> bool:
-    """Whether every column of the shape has its field under its own name, not in one that took over from another."""
+def _keeps_names(loaded: LoadedTable, source_schema: SourceSchema, options: TableOptions) -> bool:
+    """Whether every column of the source schema has its field under its own name, not in one that took over from
+    another."""
     memory = remembered(loaded.properties)
-    settled = settle_columns(loaded.name, shape.columns, loaded.schema, memory, options, shape.key)
-    return all(one.column.name == column.name for one, column in zip(settled, shape.columns, strict=True))
+    settled = settle_columns(loaded.name, source_schema.columns, loaded.schema, memory, options, source_schema.key)
+    return all(one.column.name == column.name for one, column in zip(settled, source_schema.columns, strict=True))
 
 
 def parse_table(table: TableName, metadata: Mapping[str, Any], storage: Mapping[str, str] = _NO_STORAGE) -> LoadedTable:

@@ -1,12 +1,12 @@
 """Which of a source's tables a pipeline takes, and which it refuses. A target belongs to one source table. Pure.
 
-    names that the source offers --route_of--> claims: a mirror's target, and those of its companions
+    names that the source offers --route_of--> claims: a main table's target, and those of its side tables
                                      |             |
              no target can be called |             | two claims on one target
              so, or two entries fit  v             v
                                   refused <-- all but the one whose rows the target holds
 
-If the target holds nobody's rows yet, a companion's claim goes first, since somebody asked for it; of two mirrors
+If the target holds nobody's rows yet, a side table's claim goes first, since somebody asked for it; of two main tables
 neither is taken: which of them came first is not known at the next start.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.config.routing import Route, catalog_of, matches, route_of
 from frazil.errors import ConfigError
-from frazil.ingest.loop.target_tables import companion, companion_of, roles_of
+from frazil.ingest.loop.target_tables import main_table_of, roles_of, side_table
 from frazil.model.ids import TableName
 from frazil.model.write import Role
 
@@ -49,7 +49,7 @@ def claimed(config: PipelineConfig, names: Iterable[str], keeper: Keeper) -> Cla
     claims: dict[TableName, list[tuple[Route, Role]]] = {}
     for taken in routes:
         for role in roles_of(taken, config):
-            claims.setdefault(companion(taken.target, role), []).append((taken, role))
+            claims.setdefault(side_table(taken.target, role), []).append((taken, role))
     for target, several in claims.items():
         if len(several) > 1:
             winner = _winner(several, keeper(target))
@@ -66,7 +66,7 @@ def _check_catalog(config: PipelineConfig, taken: Route) -> None:
     if not config.catalogs:
         return
     wanted = catalog_of(config, taken.entry).name
-    led = catalog_of(config, config.entries.filling(companion_of(taken.target))).name
+    led = catalog_of(config, config.entries.filling(main_table_of(taken.target))).name
     if led != wanted:
         raise ConfigError(
             f"{taken.source} would fill {taken.target} in the catalog {wanted}, but another entry keeps such targets "
@@ -82,7 +82,7 @@ def _winner(several: Sequence[tuple[Route, Role]], keeper: str) -> str:
     if keeper:
         same = [taken.source for taken, _ in several if matches(keeper, taken.source)]
         return same[0] if len(same) == 1 else keeper
-    beside = [taken.source for taken, role in several if role is not Role.MIRROR]
+    beside = [taken.source for taken, role in several if role is not Role.MAIN]
     return beside[0] if len(beside) == 1 else ""
 
 

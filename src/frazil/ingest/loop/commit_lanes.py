@@ -5,9 +5,9 @@
               waits while a lane is full      |
               is told what failed <-----------+   the rest of that lane is dropped, the others go on
 
-A lane is one source table: its companions' epochs, then its mirror's. Where all tables of an epoch are one commit there
-is one lane for all of them. Which epoch may follow which is still decided by the table alone; a line only keeps the
-order of sending.
+A lane is one source table: its side tables' epochs, then its main table's. Where all tables of an epoch are one
+commit there is one lane for all of them. Which epoch may follow which is still decided by the table alone; a line
+only keeps the order of sending.
 """
 
 from __future__ import annotations

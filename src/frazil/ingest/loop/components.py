@@ -11,7 +11,7 @@ from frazil.commit.publisher import Observer
 from frazil.commit.resync_runner import ResyncCommitter
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.data.keys.index_cache import CacheStats
-from frazil.ingest.loop.checkpoint_mirror import RecordsCheckpoints
+from frazil.ingest.loop.checkpointing import RecordsCheckpoints
 from frazil.ingest.loop.target_tables import KeepsTables
 from frazil.ingest.quarantine.held_keys import ReadsKeys
 from frazil.ingest.write.schema_tracker import SchemaSource
@@ -54,7 +54,7 @@ class Components:
     """`assemble` is the one place that knows how each is made. `locators` serve `deletes: vectors`, `quarantined` tells
     what is in quarantine, `resync` loads tables anew. `together` if all tables of an epoch are one commit; only for a
     catalog that offers it. With `agreement`, the moments at which all tables agree are recorded, and the source may
-    forget nothing that they do not show. `checkpoints` is a mirror for people."""
+    forget nothing that they do not show. `checkpoints` is for people."""
 
     config: PipelineConfig
     config_hash: str

@@ -33,24 +33,26 @@ class Agreement:
         self._reached: Position | None = None
         self._lock = threads.lock()
 
-    def reached(self, resolved: Position | None, mirrors: Sequence[TargetTable]) -> Position | None:
+    def reached(self, resolved: Position | None, main_tables: Sequence[TargetTable]) -> Position | None:
         """Up to where all tables are proven to agree, if they are published up to `resolved`. Raises CutAgain if one of
         them does not show what was published to it."""
         with self._lock:
             if resolved is not None and is_before(self._reached, resolved):
-                self._record(resolved, {mirror.target: self._shown(mirror, resolved) for mirror in mirrors})
+                self._record(
+                    resolved, {main_table.target: self._shown(main_table, resolved) for main_table in main_tables}
+                )
                 self._reached = resolved
             return self._reached
 
-    def _shown(self, mirror: TargetTable, resolved: Position) -> int | None:
-        published = mirror.progress.published
+    def _shown(self, main_table: TargetTable, resolved: Position) -> int | None:
+        published = main_table.progress.published
         if published is None:
             return None
-        head = self._committer.head(mirror.target)
+        head = self._committer.head(main_table.target)
         newest = head.newest(self._job)
         if newest is None or is_before(newest.resolved, published.position):
-            text = f"{mirror.name} does not show the epoch up to {published.position} any more"
-            raise CutAgain(text, table=mirror.name)
+            text = f"{main_table.name} does not show the epoch up to {published.position} any more"
+            raise CutAgain(text, table=main_table.name)
         shown = as_of(head, self._job, resolved)
         return None if shown is None else shown.snapshot_id
 

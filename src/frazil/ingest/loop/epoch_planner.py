@@ -1,11 +1,11 @@
 """What a written window means for each of its tables: the epochs to publish, each following the one before.
 
-    WrittenWindow --> a lane for each source table: its companions' epochs, then its mirror's;
+    WrittenWindow --> a lane for each source table: its side tables' epochs, then its main table's;
                       or `together`, one lane in which each group is an epoch of all tables
 
-The order is what makes a mirror's frontier speak for its companions, see `tables`. An epoch that a companion publishes
-its mirror publishes too, if need be empty: so whatever is in quarantine lies behind the mirror's frontier, and can be
-replayed.
+The order is what makes a main table's frontier speak for its side tables, see `tables`. An epoch that a side table
+publishes its main table publishes too, if need be empty: so whatever is in quarantine lies behind the main table's
+frontier, and can be replayed.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class EpochPlanner:
         """What each source table publishes, in order; each epoch counts as in flight from now on."""
         first: dict[str, list[EpochCommit]] = {}
         then: dict[str, list[EpochCommit]] = {}
-        for *companions, mirror in concerned:
+        for *side_tables, main_table in concerned:
             beside: set[Position] = set()
-            for table in companions:
+            for table in side_tables:
                 made = self._chain(coordinator, written, table, ())
                 beside |= {epoch_commit.upper for epoch_commit in made if epoch_commit.plan.files}
-                first.setdefault(mirror.source, []).extend(made)
-            then[mirror.source] = self._chain(coordinator, written, mirror, beside)
+                first.setdefault(main_table.source, []).extend(made)
+            then[main_table.source] = self._chain(coordinator, written, main_table, beside)
         if self._together:
             everything: list[Group] = [(epoch_commit,) for made in first.values() for epoch_commit in made]
             everything += _together(then.values())
@@ -76,7 +76,7 @@ class EpochPlanner:
         interval = timedelta(seconds=self._config.heartbeat)
         beat = heartbeat_due(table.published_at, self._clock.now(), interval)
         starts_empty, tip = table.starts_empty, table.progress.tip_position
-        met = table.is_mirror and (self._states_end or any(report.rows for report in own))
+        met = table.is_main and (self._states_end or any(report.rows for report in own))
         uuid, form = ("", None) if table.loaded is None else (table.loaded.uuid, table.loaded.form)
         epoch_commits = []
         for lower, upper in chain(tip, epochs_to_publish(window, files, tip, beat, met, beside)):

@@ -1,11 +1,11 @@
 """Whether a table that is live may be written in the mode that the configuration wants now.
 
 equality <-> vectors        yes: both mean one row for a key
-mirror   --> append-only    yes: log rows begin here, older rows have no `_op`
-append-only --> mirror      no: a log holds many rows for a key, and nobody could tell which of them is the row
+main table  --> append-only     yes: log rows begin here, older rows have no `_op`
+append-only --> main table      no: a log holds many rows for a key, and nobody could tell which of them is the row
 
-A table whose rows come in parts (column families) is a mirror by vectors and nothing else: only a lookup can fill what
-a change leaves out.
+A table whose rows come in parts (column families) is a main table by vectors and nothing else: only a lookup can fill
+what a change leaves out.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from frazil.model.write import CHANGELOG_OP, CHANGELOG_POSITION, DeleteMode
 
 
 def check_mode(table: TargetTable, is_published: bool) -> None:
-    """Raises ConfigError for a changelog that is to become a mirror."""
+    """Raises ConfigError for a changelog that is to become a main table."""
     mode, loaded = table.options.mode, table.loaded
-    if not table.is_mirror or mode is DeleteMode.APPEND_ONLY or loaded is None or not is_published:
+    if not table.is_main or mode is DeleteMode.APPEND_ONLY or loaded is None or not is_published:
         return
     told = table.route.entry.columns
     if all(loaded.schema.field(name) is not None and name not in told for name in (CHANGELOG_OP, CHANGELOG_POSITION)):
         raise ConfigError(
-            f"{table.name} is a changelog and holds many rows for a key; it cannot become a mirror (deletes: {mode})",
+            f"{table.name} is a changelog, many rows for a key; it cannot hold one row for each (deletes: {mode})",
             hint=f"Give {table.source} a new target and load it from the start of the source; or set "
             "`deletes: append-only` again. To have both, use `changelog: true` with the new target.",
             table=table.name,
@@ -33,9 +33,9 @@ def check_mode(table: TargetTable, is_published: bool) -> None:
         )
 
 
-def check_parts(source: str, entry: TableEntry, shape: SourceSchema) -> None:
+def check_parts(source: str, entry: TableEntry, source_schema: SourceSchema) -> None:
     """Raises ConfigError for a table that is put together of column families in a mode that cannot do it."""
-    known = [family for family in families(shape) if family != UNNAMED]
+    known = [family for family in families(source_schema) if family != UNNAMED]
     if not known or (entry.deletes is DeleteMode.VECTORS and not entry.changelog):
         return
     mode = "a changelog" if entry.changelog else f"`deletes: {entry.deletes}`"

@@ -131,8 +131,10 @@ class ReaderLoop:
         self._epochs = 0
         self._steps = 0
         self._has_polled = False
-        shaper = SchemaTracker(source)
-        self._windows = WindowWriter(parts.config, parts.tables, shaper, parts.executors, parts.clock, capturing)
+        schema_tracker = SchemaTracker(source)
+        self._windows = WindowWriter(
+            parts.config, parts.tables, schema_tracker, parts.executors, parts.clock, capturing
+        )
         self._epoch_commits = EpochPlanner(parts.config, source, parts.clock, parts.together, states_end)
         self._line = CommitLanes(self._publish, self._config.limits.epochs_in_flight - 1 or 1, parts.threads)
 
@@ -170,8 +172,8 @@ class ReaderLoop:
     def _run(self) -> Ending:
         if failed := self._read_ledgers(self._names):
             return Failed(failed)
-        self._source.open({mirror.source: mirror.progress.published for mirror in self._mirrors})
-        self._after = resume_after(mirror.progress for mirror in self._mirrors)
+        self._source.open({main_table.source: main_table.progress.published for main_table in self._main_tables})
+        self._after = resume_after(main_table.progress for main_table in self._main_tables)
         self._watcher.changed(table for name in self._names for table in self._registry.targets_of(name))
         while not self._end.is_set():
             if self._line.failures:
@@ -189,8 +191,8 @@ class ReaderLoop:
         return Yielded()
 
     @property
-    def _mirrors(self) -> list[TargetTable]:
-        return [self._registry.mirror(name) for name in self._names]
+    def _main_tables(self) -> list[TargetTable]:
+        return [self._registry.main_table(name) for name in self._names]
 
     @property
     def _in_flight(self) -> bool:
@@ -264,7 +266,7 @@ class ReaderLoop:
     def _tell_of_quiet_tables(self) -> None:
         """They may be quiet, or gone from the source: that is not told there."""
         offered = {table.name for table in self._source.tables()}
-        if quiet := [mirror.name for mirror in self._mirrors if mirror.source not in offered]:
+        if quiet := [main_table.name for main_table in self._main_tables if main_table.source not in offered]:
             _log.info("the source shows nothing of these tables beyond what is published", tables=quiet)
         if unmet := self._registry.unmet_entries:
             _log.warning(
@@ -273,8 +275,8 @@ class ReaderLoop:
             )
 
     def _look_at_loads(self) -> None:
-        for mirror in self._mirrors:
-            mirror.load = self._source.loading(mirror.source)
+        for main_table in self._main_tables:
+            main_table.load = self._source.loading(main_table.source)
 
     def _written(self, window: Window) -> tuple[WrittenWindow, Sequence[Targets]]:
         """The window, or its first epochs if all of it is more than one job should read. If a change in it cannot be
@@ -282,8 +284,12 @@ class ReaderLoop:
         two epochs are met one after the other. Where several tables are read, that is left to a loop of the table's
         own. The rest is resolved still."""
         while True:
-            behind = [mirror for mirror in self._mirrors if is_before(mirror.progress.tip_position, window.upper)]
-            concerned = [self._registry.targets_of(mirror.source) for mirror in behind]
+            behind = [
+                main_table
+                for main_table in self._main_tables
+                if is_before(main_table.progress.tip_position, window.upper)
+            ]
+            concerned = [self._registry.targets_of(main_table.source) for main_table in behind]
             try:
                 splits = self._splits(window, behind)
                 epochs = self._windows.epochs_of_a_job(window, splits)
@@ -295,25 +301,27 @@ class ReaderLoop:
                 epochs = len(window.uppers) // 2
             window = window.first(epochs)
 
-    def _splits(self, window: Window, mirrors: Sequence[TargetTable]) -> Sequence[Split]:
-        frontiers = {mirror.source: mirror.progress.tip for mirror in mirrors}
-        return self._source.splits(window, frontiers, {mirror.source: mirror.index for mirror in mirrors})
+    def _splits(self, window: Window, main_tables: Sequence[TargetTable]) -> Sequence[Split]:
+        frontiers = {main_table.source: main_table.progress.tip for main_table in main_tables}
+        return self._source.splits(
+            window, frontiers, {main_table.source: main_table.index for main_table in main_tables}
+        )
 
     def _count(self, written: WrittenWindow, concerned: Sequence[Targets]) -> None:
         for targets in concerned:
-            mirror = targets[-1]
-            if found := written.found(mirror.index):
-                mirror.dropped += (dropped := sum(report.dropped for report in found))
-                self._parts.metrics.changes_dropped(mirror.name, dropped)
+            main_table = targets[-1]
+            if found := written.found(main_table.index):
+                main_table.dropped += (dropped := sum(report.dropped for report in found))
+                self._parts.metrics.changes_dropped(main_table.name, dropped)
                 left_out = sum(sum(report.left_out.values()) for report in found)
-                self._parts.metrics.values_left_out(mirror.name, left_out)
+                self._parts.metrics.values_left_out(main_table.name, left_out)
             quarantine = next((table for table in targets if table.role is Role.QUARANTINE), None)
-            captured = written.captured(mirror.index)
+            captured = written.captured(main_table.index)
             if quarantine is not None and self._capturing is not None and captured:
                 *_, last = written.files(quarantine.target)
                 self._capturing.sent(quarantine, last, captured)
                 rows = sum(report.rows for report in captured)
-                _log.warning("changes put in quarantine", table=mirror.name, changes=rows)
+                _log.warning("changes put in quarantine", table=main_table.name, changes=rows)
 
     # publishing, in the threads of the commit line
 

@@ -8,7 +8,7 @@
 What the ledgers tell spares a look at the whole source.
 
 A quarantine that is there stays a target when `on_error` is `stop` again: its keys go on to capture what follows (H49),
-and a replay finds nothing newer in the mirror.
+and a replay finds nothing newer in the main table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from frazil.config.table_entries import TableEntry
 from frazil.ingest.loop.claims import claimed
 from frazil.ingest.loop.mode_checks import check_mode
 from frazil.ingest.loop.table_stats import TableStats
-from frazil.ingest.loop.target_tables import KeepsTables, SourceState, TargetTable, companion, roles_of
+from frazil.ingest.loop.target_tables import KeepsTables, SourceState, TargetTable, roles_of, side_table
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import TableHead
 from frazil.model.ports import Committer, Source
@@ -43,7 +43,8 @@ _LEDGER = re.compile(r"frazil\.(.+)\.ledger")
 
 
 class TableRegistry:
-    """The tables of one run. `targets` are all of them, `mirrors` one for each source table. Any thread may read it."""
+    """The tables of one run. `targets` are all of them, `main_tables` one for each source table. Any thread may read
+    it."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class TableRegistry:
         return [target for targets in self._by_source.values() for target in targets]
 
     @property
-    def mirrors(self) -> list[TargetTable]:
+    def main_tables(self) -> list[TargetTable]:
         return [targets[-1] for targets in self._by_source.values()]
 
     @property
@@ -83,8 +84,8 @@ class TableRegistry:
         return [entry.source for entry in self._config.entries.unmet([*self._by_source, *self.refused])]
 
     def targets_of(self, source: str) -> list[TargetTable]:
-        """All targets of a source table, the mirror last; also by a name that it had before in this run, which a loop
-        may still read it by."""
+        """All targets of a source table, the main table last; also by a name that it had before in this run, which a
+        loop may still read it by."""
         while source not in self._by_source:
             source = self._renamed[source]
         return self._by_source[source]
@@ -93,7 +94,7 @@ class TableRegistry:
         """False also for a name that a table was known by before the feed was made anew."""
         return source in self._by_source
 
-    def mirror(self, source: str) -> TargetTable:
+    def main_table(self, source: str) -> TargetTable:
         return self.targets_of(source)[-1]
 
     def target(self, name: TableName) -> TargetTable:
@@ -137,25 +138,25 @@ class TableRegistry:
     def read_ledgers(
         self, coordinator: Coordinator, sources: Iterable[str], committer: Committer | None = None
     ) -> None:
-        """Of these source tables; the mirrors' as `committer` shows them. Raises what stops them: fenced, rolled back,
-        another source."""
+        """Of these source tables; the main tables' as `committer` shows them. Raises what stops them: fenced, rolled
+        back, another source."""
         for source in sources:
             self._find_quarantine(source)
-            *companions, mirror = self._by_source[source]
-            for table in companions:
+            *side_tables, main_table = self._by_source[source]
+            for table in side_tables:
                 self._read_ledger(table, coordinator, self._committer)
-            self._read_ledger(mirror, coordinator, committer or self._committer)
-            for table in companions:
-                table.begin_behind(mirror.progress.tip_position)
+            self._read_ledger(main_table, coordinator, committer or self._committer)
+            for table in side_tables:
+                table.begin_behind(main_table.progress.tip_position)
 
     def _find_quarantine(self, source: str) -> None:
         """Whenever ledgers are read, so behind the fence: one that an older coordinator has just made is seen."""
-        *_, mirror = targets = self._by_source[source]
+        *_, main_table = targets = self._by_source[source]
         if any(table.role is Role.QUARANTINE for table in targets):
             return
-        name = companion(mirror.target, Role.QUARANTINE)
+        name = side_table(main_table.target, Role.QUARANTINE)
         if self._tables.exists(name) and (not (keeper := self._keeper(name)) or matches(keeper, source)):
-            found = TargetTable(mirror.origin, Role.QUARANTINE, self._threads.lock())
+            found = TargetTable(main_table.origin, Role.QUARANTINE, self._threads.lock())
             with self._lock:
                 self._by_target[found.target] = found
                 self._by_source = {**self._by_source, source: [found, *self._by_source[source]]}
@@ -169,7 +170,7 @@ class TableRegistry:
         loaded = self._tables.load(name)
         if table.loaded is not None and table.loaded.schema != loaded.schema:
             # Somebody else changed it: what its source looks like must be settled with it anew.
-            table.origin.shape = None
+            table.origin.source_schema = None
         table.loaded = loaded
         head = committer.head(name)
         check_owner(head, name, self._config.job)
@@ -223,12 +224,12 @@ class TableRegistry:
                 self._by_source = known
 
     def _take_in(self, taken: Route, known: dict[str, list[TargetTable]]) -> None:
-        mirror = self._by_target.get(taken.target)
-        if mirror is not None and mirror.is_mirror:
+        main_table = self._by_target.get(taken.target)
+        if main_table is not None and main_table.is_main:
             # The same table under its other name, with or without database and schema: the feed was made anew.
-            targets = known.pop(mirror.source)
-            self._renamed[mirror.source] = taken.source
-            mirror.origin.route = taken
+            targets = known.pop(main_table.source)
+            self._renamed[main_table.source] = taken.source
+            main_table.origin.route = taken
         else:
             origin = SourceState(taken, self._indexes)
             self._indexes += 1

@@ -22,7 +22,7 @@ from frazil.iceberg.commits.branches import BranchCommitter
 from frazil.ingest.catalog_handles import CatalogHandle, Catalogs, RoutedCommitter
 from frazil.ingest.loop.components import Components, LocatorProvider
 from frazil.ingest.loop.reader_loop import CaughtUp, CutAgain, Ending, Failed, ReaderLoop
-from frazil.ingest.loop.target_tables import TargetTable, companion_of
+from frazil.ingest.loop.target_tables import TargetTable, main_table_of
 from frazil.model.commit import ClearPlan, CommitAnswer, CommitPlan
 from frazil.model.frontier import Frontier
 from frazil.model.ids import JobId, TableName
@@ -34,7 +34,7 @@ _log = Log("frazil.resync")
 
 
 class RoutedBranches(RoutedCommitter):
-    """The branches of mirrors, over several places; companions are published as ever."""
+    """The branches of main tables, over several places; side tables are published as ever."""
 
     def __init__(self, place_of: Callable[[TableName], CatalogHandle], job: JobId) -> None:
         super().__init__(place_of)
@@ -42,7 +42,7 @@ class RoutedBranches(RoutedCommitter):
         self._branches: dict[str, BranchCommitter] = {}
 
     def committer_of(self, table: TableName) -> TransactionalCommitter:
-        return super().committer_of(table) if companion_of(table) != table else self.branches_of(table)
+        return super().committer_of(table) if main_table_of(table) != table else self.branches_of(table)
 
     def branches_of(self, table: TableName) -> BranchCommitter:
         place = self._place_of(table)
@@ -104,7 +104,7 @@ class ResyncLoop:
         parts: Components,
         branches: ResyncCommitter,
         coordinator: Coordinator,
-        mirror: TargetTable,
+        main_table: TargetTable,
         make_loop: Callable[[], ReaderLoop],
         *,
         anew: bool,
@@ -112,7 +112,7 @@ class ResyncLoop:
         self._parts = parts
         self._branches = branches
         self._coordinator = coordinator
-        self._mirror = mirror
+        self._main_table = main_table
         self._make_loop = make_loop
         self._anew = anew
         self._end = Event()
@@ -121,7 +121,7 @@ class ResyncLoop:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        return (self._mirror.source,)
+        return (self._main_table.source,)
 
     @property
     def has_progressed(self) -> bool:
@@ -134,7 +134,7 @@ class ResyncLoop:
 
     def run(self) -> Ending:
         """Like a loop's. CaughtUp if main shows what was loaded."""
-        table, clock = self._mirror.target, self._parts.clock
+        table, clock = self._main_table.target, self._parts.clock
         try:
             begun = begin_resync(
                 table,
@@ -142,7 +142,7 @@ class ResyncLoop:
                 self._coordinator,
                 clock,
                 anew=self._anew,
-                source=self._mirror.source,
+                source=self._main_table.source,
                 stop=self._end,
             )
             self.has_begun = True
@@ -154,10 +154,10 @@ class ResyncLoop:
             ending = self._loop.run()
             return self._adopted() if isinstance(ending, CaughtUp) else ending
         except BaseException as error:
-            return Failed({self._mirror.source: error})
+            return Failed({self._main_table.source: error})
 
     def _adopted(self) -> Ending:
-        table = self._mirror.target
+        table = self._main_table.target
         branch = self._branches.heads(table).branch
         entry = None if branch is None else branch.newest(self._coordinator.job)
         if entry is None or not self._parts.source.is_loaded(Frontier(entry.resolved, entry.notes)):

@@ -21,7 +21,7 @@ from frazil.commit.admission import Coordinator
 from frazil.commit.fence import take_fence
 from frazil.commit.recovery import StartPoint, start
 from frazil.ingest.loop import table_state as states
-from frazil.ingest.loop.checkpoint_mirror import Checkpointing
+from frazil.ingest.loop.checkpointing import Checkpointing
 from frazil.ingest.loop.commit_lanes import CommitLanes
 from frazil.ingest.loop.components import Components
 from frazil.ingest.loop.consistency import Agreement
@@ -97,7 +97,7 @@ class Supervisor:
 
     @property
     def tables(self) -> dict[str, TargetTable]:
-        """All targets by name, mirrors and their companions."""
+        """All targets by name, main tables and their side tables."""
         return {table.name: table for table in self._registry.targets}
 
     @property
@@ -185,11 +185,11 @@ class Supervisor:
         )
         self._succession = FenceWatch(self._parts.arbiter, self._clock, self._coordinator)
         _log.info("took over", pipeline=self._config.pipeline, fence=fence.label)
-        self._know(mirror.source for mirror in self._registry.mirrors)
+        self._know(main_table.source for main_table in self._registry.main_tables)
         self._show_refused()
         if (records := self._parts.checkpoints) is not None:
             self._checkpointing = Checkpointing(
-                records, self._config.job, lambda: self._registry.mirrors, self._clock, self._parts.threads
+                records, self._config.job, lambda: self._registry.main_tables, self._clock, self._parts.threads
             )
         return True
 
@@ -201,7 +201,7 @@ class Supervisor:
         source = self._parts.source
         if not source.can_reload:
             return LoopState(Mode.STEADY)
-        target, resync = self._registry.mirror(name).target, self._parts.resync
+        target, resync = self._registry.main_table(name).target, self._parts.resync
         if resync is None:
             raise AssertionError("a source that can be read anew has somewhere to load tables anew")
         try:
@@ -268,7 +268,7 @@ class Supervisor:
             parts,
             parts.resync.committer,
             self._fenced,
-            self._registry.mirror(name),
+            self._registry.main_table(name),
             lambda: self._loop(parts, plan),
             anew=self._loop_states[name].anew,
         )
@@ -301,7 +301,7 @@ class Supervisor:
             case CaughtUp():
                 for name in tables:
                     self._loop_states[name] = self._done(self._loop_states[name])
-                    self._registry.mirror(name).trouble = None
+                    self._registry.main_table(name).trouble = None
             case Yielded():
                 self._give(tables)
             case Lagged(lagging, line):
@@ -342,7 +342,7 @@ class Supervisor:
         else:
             for name, error in known.items():
                 self._failed_alone(name, error, alone=len(tables) == 1, when=when)
-        self.changed(self._registry.mirror(name) for name in tables)
+        self.changed(self._registry.main_table(name) for name in tables)
 
     def _failed_alone(self, name: str, error: errors.FrazilError, *, alone: bool, when: tuple[float, float]) -> None:
         self._loop_states[name] = self._after_failure(self._loop_states[name], error, alone=alone, when=when)
@@ -380,18 +380,18 @@ class Supervisor:
 
     def _show(self, name: str, error: errors.FrazilError) -> None:
         state = self._loop_states[name]
-        mirror = self._registry.mirror(name)
-        mirror.trouble = error
-        facts = {"table": mirror.name, "reason": str(error) or type(error).__name__, "hint": error.hint}
-        self._parts.metrics.failed(mirror.name, error)
+        main_table = self._registry.main_table(name)
+        main_table.trouble = error
+        facts = {"table": main_table.name, "reason": str(error) or type(error).__name__, "hint": error.hint}
+        self._parts.metrics.failed(main_table.name, error)
         if state.mode is Mode.STOPPED:
-            mirror.state = TableState.STOPPED
+            main_table.state = TableState.STOPPED
             _log.error("stopped; other tables go on", **facts)
         elif state.mode is Mode.RESYNC:
-            mirror.state = TableState.NEEDS_RESYNC
+            main_table.state = TableState.NEEDS_RESYNC
             _log.error("will be loaded anew", **facts)
         else:
-            mirror.state = TableState.BACKOFF
+            main_table.state = TableState.BACKOFF
             confirms = isinstance(error, errors.Terminal)
             word = "cannot go on as it is; tried once more by itself, then it stops" if confirms else "trying again"
             _log.warning(word, **facts, attempt=state.attempts)
@@ -419,24 +419,26 @@ class Supervisor:
         stopped = [name for name, state in list(self._loop_states.items()) if state.mode is Mode.STOPPED]
         newest = self._newest_published if stopped else None
         bound = timedelta(seconds=self._config.resync_after)
-        for mirror in map(self._registry.mirror, stopped):
-            if mirror.state is TableState.NEEDS_RESYNC:
+        for main_table in map(self._registry.main_table, stopped):
+            if main_table.state is TableState.NEEDS_RESYNC:
                 continue
-            published = mirror.progress.published
+            published = main_table.progress.published
             if states.is_outlived(None if published is None else published.position, newest, bound):
-                mirror.state = TableState.NEEDS_RESYNC
+                main_table.state = TableState.NEEDS_RESYNC
                 again = "frazil resync CONFIG" if self._parts.source.can_reload else "make a changefeed with a scan for"
                 _log.error(
                     "stopped for so long that the source is not kept for it any more",
-                    table=mirror.name,
-                    hint=f"Mend what stopped it, then: {again} {mirror.name}",
+                    table=main_table.name,
+                    hint=f"Mend what stopped it, then: {again} {main_table.name}",
                 )
-                self.changed([mirror])
+                self.changed([main_table])
 
     @property
     def _newest_published(self) -> Position | None:
         positions = [
-            mirror.progress.published.position for mirror in self._registry.mirrors if mirror.progress.published
+            main_table.progress.published.position
+            for main_table in self._registry.main_tables
+            if main_table.progress.published
         ]
         return max(positions, key=lambda position: position.order, default=None)
 
@@ -465,12 +467,12 @@ class Supervisor:
             return found
 
     def settled(self) -> Position | None:
-        """The mirrors speak for their companions, which are published before them."""
-        held = [m.progress for m in self._registry.mirrors if m.state is not TableState.NEEDS_RESYNC]
+        """The main tables speak for their side tables, which are published before them."""
+        held = [m.progress for m in self._registry.main_tables if m.state is not TableState.NEEDS_RESYNC]
         settled = acknowledgeable(held)
         if self._agreement is None:
             return settled
-        agreed = self._agreement.reached(self.resolved, self._registry.mirrors)
+        agreed = self._agreement.reached(self.resolved, self._registry.main_tables)
         return agreed if is_before(agreed, settled) else settled
 
     def resync(self, name: str) -> None:
@@ -492,5 +494,5 @@ class Supervisor:
         self._on_change(self)
 
     def _count_quarantined(self, table: TargetTable, rows: int) -> None:
-        self._registry.mirror(table.source).quarantined = rows
+        self._registry.main_table(table.source).quarantined = rows
         self._parts.metrics.quarantined(table.route.target.text, rows)

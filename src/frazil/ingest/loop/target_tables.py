@@ -1,15 +1,15 @@
 """The tables of a running pipeline: what is read, and what it is written to.
 
-    SourceState orders                         one source table: its shape, its index in a job
-      +-- TargetTable orders             mirror: what it looks like, how far it is, what it has counted
+    SourceState orders                         one source table: its source schema, its index in a job
+      +-- TargetTable orders             main table: what it looks like, how far it is, what it has counted
       +-- TargetTable orders__changelog
       +-- TargetTable orders__quarantine
 
 The reading loop hands epochs over, the commit line tells which landed; both threads meet here, under one lock.
 
-Companions (changelog, quarantine) are committed before their mirror. So whatever the mirror holds, they hold: the
-source is read from the mirror's frontier, the mirror's alone is acknowledged, and a companion that is new, or was
-switched off for a while, goes on from there.
+Side tables (changelog, quarantine) are committed before their main table. So whatever the main table holds, they
+hold: the source is read from the main table's frontier, the main table's alone is acknowledged, and a side table that
+is new, or was switched off for a while, goes on from there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from frazil.model.frontier import EpochProgress, Frontier, LoadProgress
 from frazil.model.ids import TableName
 from frazil.model.ledger import LedgerEntry, TableHead
 from frazil.model.position import Position, is_before
-from frazil.model.quarantine import SHAPE as QUARANTINE_SHAPE
+from frazil.model.quarantine import SOURCE_SCHEMA as QUARANTINE_SCHEMA
 from frazil.model.schema import Column, SourceSchema
 from frazil.model.state import TableState
 from frazil.model.write import DeleteMode, Role, TableOptions
@@ -44,7 +44,7 @@ class KeepsTables(Protocol):
 
     def exists(self, table: TableName) -> bool: ...
     def load(self, table: TableName) -> LoadedTable: ...
-    def ensure(self, table: TableName, shape: SourceSchema, options: TableOptions) -> LoadedTable: ...
+    def ensure(self, table: TableName, source_schema: SourceSchema, options: TableOptions) -> LoadedTable: ...
     def set_property(self, table: TableName, name: str, value: str | None) -> None: ...
     def plan(self, table: TableName, columns: Sequence[Column], options: TableOptions) -> SchemaChange: ...
     def plan_layout(self, table: TableName, options: TableOptions) -> LayoutChange: ...
@@ -67,7 +67,7 @@ class SourceState:
 
     route: Route
     index: int
-    shape: SourceSchema | None = None
+    source_schema: SourceSchema | None = None
     tried: set[str] = field(default_factory=set)
     """Columns with a value that did not fit, of which the source was asked again."""
 
@@ -77,7 +77,7 @@ class TargetTable:
     """One target of a source table."""
 
     origin: SourceState
-    role: Role = Role.MIRROR
+    role: Role = Role.MAIN
     turn: AbstractContextManager[object] = field(default_factory=RLock, repr=False)
     """Held while an epoch is published, and by maintenance that loses against the stream."""
     loaded: LoadedTable | None = None
@@ -118,8 +118,8 @@ class TargetTable:
         return self.origin.index
 
     @property
-    def shape(self) -> SourceSchema | None:
-        return self.origin.shape
+    def source_schema(self) -> SourceSchema | None:
+        return self.origin.source_schema
 
     @property
     def source(self) -> str:
@@ -127,34 +127,34 @@ class TargetTable:
 
     @property
     def target(self) -> TableName:
-        return companion(self.route.target, self.role)
+        return side_table(self.route.target, self.role)
 
     @property
     def name(self) -> str:
         return self.target.text
 
     @property
-    def is_mirror(self) -> bool:
-        return self.role is Role.MIRROR
+    def is_main(self) -> bool:
+        return self.role is Role.MAIN
 
     @property
     def options(self) -> TableOptions:
-        """What creates and evolves the target. A companion is neither partitioned nor sorted."""
+        """What creates and evolves the target. A side table is neither partitioned nor sorted."""
         own, volume = self.route.entry.options, self.route.volume
         place = None if volume is None else volume.table_location(self.target.namespace, self.target.name)
-        if self.is_mirror:
+        if self.is_main:
             return replace(own, location=own.location or place)
         mode = DeleteMode.APPEND_ONLY if self.role is Role.CHANGELOG else DeleteMode.EQUALITY
         return replace(own, mode=mode, partition=(), sort=(), location=place)
 
     @property
     def columns(self) -> SourceSchema | None:
-        """The shape of the target; a quarantine has one of its own."""
-        return QUARANTINE_SHAPE if self.role is Role.QUARANTINE else self.origin.shape
+        """The source schema of the target; a quarantine has one of its own."""
+        return QUARANTINE_SCHEMA if self.role is Role.QUARANTINE else self.origin.source_schema
 
     @property
     def starts_empty(self) -> bool:
-        return self.is_mirror and self.empty and self.progress.tip is None
+        return self.is_main and self.empty and self.progress.tip is None
 
     def start_at(self, frontier: Frontier | None, entry: LedgerEntry | None, at: datetime) -> None:
         """Takes up what the ledger says; whatever was in flight is forgotten. Heartbeats count from now."""
@@ -165,11 +165,11 @@ class TargetTable:
             self.snapshot_id = None if entry is None else entry.snapshot_id
             self.state = TableState.INITIAL_SYNC if frontier is None else TableState.STEADY_STATE
 
-    def begin_behind(self, mirror: Position | None) -> None:
-        """A companion takes up where its mirror does."""
+    def begin_behind(self, main_table: Position | None) -> None:
+        """A side table takes up where its main table does."""
         with self._lock:
-            read = mirror if is_before(self.progress.read, mirror) else self.progress.read
-            self.progress = replace(self.progress, begins=mirror, read=read)
+            read = main_table if is_before(self.progress.read, main_table) else self.progress.read
+            self.progress = replace(self.progress, begins=main_table, read=read)
 
     def begin_reading(self) -> None:
         with self._lock:
@@ -228,12 +228,12 @@ class TargetTable:
         return None if moment is None else max(0.0, (now - moment).total_seconds())
 
 
-def companion(target: TableName, role: Role) -> TableName:
+def side_table(target: TableName, role: Role) -> TableName:
     """`shop.orders` and `shop.orders__changelog`."""
-    return target if role is Role.MIRROR else replace(target, name=f"{target.name}__{role}")
+    return target if role is Role.MAIN else replace(target, name=f"{target.name}__{role}")
 
 
-def companion_of(table: TableName) -> TableName:
+def main_table_of(table: TableName) -> TableName:
     """`shop.orders`, of itself and of `shop.orders__changelog`."""
     for role in (Role.CHANGELOG, Role.QUARANTINE):
         if table.name.endswith(f"__{role}"):
@@ -242,8 +242,8 @@ def companion_of(table: TableName) -> TableName:
 
 
 def roles_of(taken: Route, config: PipelineConfig) -> tuple[Role, ...]:
-    """The targets that the configuration gives a source table, the mirror last. A quarantine that is there is one of
-    them whatever the configuration says, see `registry`."""
+    """The targets that the configuration gives a source table, the main table last. A quarantine that is there is one
+    of them whatever the configuration says, see `registry`."""
     changelog = (Role.CHANGELOG,) if taken.entry.changelog else ()
     quarantine = (Role.QUARANTINE,) if config.on_error is OnError.QUARANTINE else ()
-    return (*quarantine, *changelog, Role.MIRROR)
+    return (*quarantine, *changelog, Role.MAIN)

@@ -2,12 +2,12 @@
 
     quarantine table at its head --keys--> in the table --+
     tasks of the last windows ----keys--> in flight ------+--> WriteJob.quarantined: they capture what follows (H49)
-    lines ahead of the mirror --- as if keys of their own +
+    lines ahead of the main table --- as if keys of their own +
 
 A replay by another process takes rows out of the table. It is noticed by the table's head before the next window is
 written. A key whose rows are in flight is not in the table yet, so it is kept until the head shows their epoch.
 
-A line without a key captures nothing. But after a crash between the quarantine's commit and the mirror's it is read
+A line without a key captures nothing. But after a crash between the quarantine's commit and the main table's it is read
 again, and must be known not to be put away twice, nor be missed.
 """
 
@@ -117,10 +117,10 @@ class HeldKeys:
         return found
 
     def _lines(self, quarantine: TargetTable, head: TableHead, resolved: Position | None) -> Mapping[str, Order]:
-        mirror = quarantine.progress.begins
-        if head.snapshot_id is None or resolved is None or not is_before(mirror, resolved):
+        main_table = quarantine.progress.begins
+        if head.snapshot_id is None or resolved is None or not is_before(main_table, resolved):
             return {}
-        after = None if mirror is None else mirror.order
+        after = None if main_table is None else main_table.order
         return self._reading.lines(quarantine.target, head.snapshot_id, after)
 
 

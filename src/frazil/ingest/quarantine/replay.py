@@ -1,19 +1,19 @@
 """Applies what is in quarantine again.
 
-    rows up to the mirror's frontier, in source order, decoded with today's configuration
+    rows up to the main table's frontier, in source order, decoded with today's configuration
         a key whose row fails again stays, with all that follows of it
-        the net change of every other key --> one snapshot of changelog and mirror  (frazil.operation=replay)
+        the net change of every other key --> one snapshot of changelog and main table  (frazil.operation=replay)
                                           --> exactly those rows removed from the quarantine
 
 A replay is no epoch: ledger and frontier stay as they are. It is right beside a running pipeline, because its keys are
 captured until their rows are gone from the quarantine: nobody else publishes a change of them meanwhile. Rows beyond
-the mirror's frontier wait: an older change of their key may still be on its way to the mirror.
+the main table's frontier wait: an older change of their key may still be on its way to the main table.
 
 A crash leaves a replay that is published on some tables and not removed from the quarantine. Each of its snapshots
 names it by the rows it is made of and says how far it reached, so the next replay recognises it, and ends it.
 
-A row whose key was not known when it was put away captured nothing: newer changes of its key may be in the mirror. It
-is never replayed there, only into a changelog.
+A row whose key was not known when it was put away captured nothing: newer changes of its key may be in the main
+table. It is never replayed there, only into a changelog.
 """
 
 from __future__ import annotations
@@ -93,20 +93,20 @@ class Replay:
         self._origin = SourceState(taken, index=0)
         names = [role for role in roles_of(taken, config) if role is not Role.QUARANTINE]
         self._targets = [TargetTable(self._origin, role) for role in names]
-        self._mirror = self._targets[-1]
+        self._main_table = self._targets[-1]
         self._quarantine = TargetTable(self._origin, Role.QUARANTINE)
         self._own: set[str] = set()
 
     def run(self) -> ReplayReport:
         """Raises ConfigError if the table is not there yet, Transient or OutcomeUnknown to be run again."""
         name = self._quarantine.target
-        # The mirror's head before the quarantine's rows: a replay that is published in between is noticed.
+        # The main table's head before the quarantine's rows: a replay that is published in between is noticed.
         heads = {target.target: self._head(target.target) for target in self._targets}
         rows = self._rows(name)
         if not rows:
-            return ReplayReport(table=self._mirror.name, replayed=0, left=())
+            return ReplayReport(table=self._main_table.name, replayed=0, left=())
         reader, decoder = self._roads()
-        frontier = self._frontier(heads[self._mirror.target])
+        frontier = self._frontier(heads[self._main_table.target])
         tasks = [self._task(target, frontier) for target in self._targets]
         refused = self._refused(rows, reader, decoder, tasks, frontier)
         taken = 0
@@ -122,8 +122,8 @@ class Replay:
             taken += len(chosen)
             done = {row.id for row in chosen}
             refused = _Judged([row for row in refused.good if row.id not in done], refused.bad)
-        left = tuple(shown(self._mirror.target, row.facts, row.refused or "") for row in refused.bad)
-        return ReplayReport(table=self._mirror.name, replayed=taken, left=left)
+        left = tuple(shown(self._main_table.target, row.facts, row.refused or "") for row in refused.bad)
+        return ReplayReport(table=self._main_table.name, replayed=taken, left=left)
 
     # what can be replayed
 
@@ -134,23 +134,23 @@ class Replay:
         return [] if snapshot_id is None else self._quarantined.rows(name, snapshot_id).to_pylist()
 
     def _roads(self) -> tuple[Reader, Decoder]:
-        """Today's shape, and the tables evolved to it, as the pipeline would do before its next window."""
-        parts, loaded = self._parts, self._parts.tables.load(self._mirror.target)
-        shape = SchemaTracker(parts.source).preview(self._origin.route, loaded)
-        if shape is None:
+        """Today's source schema, and the tables evolved to it, as the pipeline would do before its next window."""
+        parts, loaded = self._parts, self._parts.tables.load(self._main_table.target)
+        source_schema = SchemaTracker(parts.source).preview(self._origin.route, loaded)
+        if source_schema is None:
             raise errors.ConfigError(
-                f"{self._mirror.name}: nothing tells its columns and key",
-                hint=f"Pin them with `columns:` and `key:` in the entry of {self._mirror.source}.",
-                table=self._mirror.name,
+                f"{self._main_table.name}: nothing tells its columns and key",
+                hint=f"Pin them with `columns:` and `key:` in the entry of {self._main_table.source}.",
+                table=self._main_table.name,
             )
-        known = known_by(loaded, self._mirror.options.mode)
+        known = known_by(loaded, self._main_table.options.mode)
         if known is not None:
-            shape = settle(self._mirror.target, shape, known, self._mirror.options)
-        self._origin.shape = shape
+            source_schema = settle(self._main_table.target, source_schema, known, self._main_table.options)
+        self._origin.source_schema = source_schema
         for target in self._targets:
-            target.loaded = parts.tables.ensure(target.target, shape, target.options)
+            target.loaded = parts.tables.ensure(target.target, source_schema, target.options)
         self._quarantine.loaded = parts.tables.load(self._quarantine.target)
-        return SchemaTracker(parts.source).roads([self._mirror])
+        return SchemaTracker(parts.source).roads([self._main_table])
 
     def _refused(
         self,
@@ -186,7 +186,7 @@ class Replay:
         try:
             trial.tried(rows)
         except errors.UnknownColumn as error:
-            raise errors.BadInput(f"{error.message}: pin them under `columns:` of {self._mirror.source}") from error
+            raise errors.BadInput(f"{error.message}: pin them under `columns:` of {self._main_table.source}") from error
 
     def _read(self, row: Mapping[str, Any], reader: Reader, frontier: Position) -> _Row:
         """A raw line is read again; anything else travels as it did."""
@@ -194,7 +194,7 @@ class Replay:
         key, deleted, payload, before = row[q.KEY], row[q.OP] == "delete", row[q.PAYLOAD], row[q.BEFORE]
         refused = None if order <= frontier.order else _NOT_THERE_YET
         if row[q.OP] is None and refused is None:
-            if key is None and self._mirror.options.mode is not DeleteMode.APPEND_ONLY:
+            if key is None and self._main_table.options.mode is not DeleteMode.APPEND_ONLY:
                 refused = _NO_KEY
             elif not isinstance(reader, RereadsLines):
                 refused = row[q.REASON]
@@ -309,26 +309,26 @@ class Replay:
                 return entry.resolved
             case _:
                 raise errors.TableChanged(
-                    f"{self._mirror.name} holds no epoch of this pipeline, or was rolled back",
-                    hint=f"Run the pipeline first; `frazil status` shows the state of {self._mirror.name}.",
-                    table=self._mirror.name,
+                    f"{self._main_table.name} holds no epoch of this pipeline, or was rolled back",
+                    hint=f"Run the pipeline first; `frazil status` shows the state of {self._main_table.name}.",
+                    table=self._main_table.name,
                 )
 
     def _locator(self, table: TableName) -> Locator | None:
         locators = self._parts.locators
-        finds = self._mirror.options.mode is DeleteMode.VECTORS and table == self._mirror.target
+        finds = self._main_table.options.mode is DeleteMode.VECTORS and table == self._main_table.target
         return locators.of(table) if finds and locators is not None else None
 
     def _task(self, target: TargetTable, through: Position) -> TableTask:
-        loaded, shape = target.loaded, target.columns
-        if loaded is None or shape is None:
-            raise AssertionError(f"{target.name} is written before it has a shape")
+        loaded, source_schema = target.loaded, target.columns
+        if loaded is None or source_schema is None:
+            raise AssertionError(f"{target.name} is written before it has a source schema")
         mode = target.options.mode
         if mode is DeleteMode.VECTORS and self._locator(target.target) is None:
             mode = DeleteMode.EQUALITY
         epoch = EpochTarget(through, UUID(int=0), loaded.data_location)
-        task = loaded.task(shape.key, mode, (epoch,), role=target.role)
-        return replace(task, parts=parts_of(shape)) if target.is_mirror else task
+        task = loaded.task(source_schema.key, mode, (epoch,), role=target.role)
+        return replace(task, parts=parts_of(source_schema)) if target.is_main else task
 
     def _epoch(self, table: TableName, number: UUID, through: Position) -> EpochTarget:
         loaded = self._loaded(table)

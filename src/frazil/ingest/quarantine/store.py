@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from frazil.ingest.loop.components import Components
-from frazil.ingest.loop.target_tables import companion
+from frazil.ingest.loop.target_tables import side_table
 from frazil.ingest.quarantine.held_keys import Order, ReadsKeys
 from frazil.model import quarantine as q
 from frazil.model.ids import TableName
@@ -62,7 +62,7 @@ class SparkQuarantined:
 
 def listed(parts: Components, quarantined: Quarantined, target: TableName) -> list[QuarantinedChange]:
     """What is in quarantine of one target, in source order."""
-    name = companion(target, Role.QUARANTINE)
+    name = side_table(target, Role.QUARANTINE)
     if not parts.tables.exists(name):
         return []
     head = parts.committer.head(name)

@@ -13,7 +13,7 @@
 
 A group is meant to fit into memory, by what the splits weigh. They may mislead (compressed files, one epoch with
 nearly all changes, one key that changes all the time), so what a task holds is bounded whatever comes: of a key that a
-target mirrors only the newest version stays, and what a changelog keeps goes to disk.
+main tables only the newest version stays, and what a changelog keeps goes to disk.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from frazil.iceberg.commits.committer import IcebergCommitter
 from frazil.iceberg.jvm.session import open_session
 from frazil.iceberg.system.fence_register import IcebergArbiter
 from frazil.iceberg.tables.column_match import named, settle
-from frazil.iceberg.tables.new_schema import source_schema
+from frazil.iceberg.tables.new_schema import without_changelog
 from frazil.iceberg.tables.tables import LoadedTable, Tables
 from frazil.ingest.locate.locators import Locators, LocatorSettings
 from frazil.ingest.loop.observer import PublishObserver
@@ -221,7 +221,9 @@ class Upserts:
     def _locators(self, place: _Place, request: UpsertRequest) -> Locators:
         index = LocatorSettings(directory=cache_home() / "index" / request.job.text, size=INDEX_BYTES)
         name = _private_catalog(place.spark, place.catalog.settings)
-        return Locators(place.committer, place.spark, name, self._clock, index, key_of=lambda _: request.shape.key)
+        return Locators(
+            place.committer, place.spark, name, self._clock, index, key_of=lambda _: request.source_schema.key
+        )
 
     def _take_over(self, place: _Place, request: UpsertRequest) -> Coordinator:
         """A query that must not publish here must not fence the one that does either, so that is looked at first."""
@@ -372,7 +374,7 @@ def _evaluated_once(batch: DataFrame) -> Iterator[DataFrame]:
 
 def _checked_count(rows: DataFrame, request: UpsertRequest) -> int:
     """The number of rows. Raises BadInput for a null key (H20), and for a key that comes twice without an order."""
-    key = request.shape.key
+    key = request.source_schema.key
     counts = rows.agg(F.count(F.lit(1)), *(F.count(_column(name)) for name in key)).collect()[0]
     total = int(counts[0])
     for name, present in zip(key, counts[1:], strict=True):
@@ -389,14 +391,16 @@ def _schema_first(place: _Place, request: UpsertRequest, exists: bool) -> tuple[
     """The table, made or evolved in a commit of its own before files are written for it, and what it calls the
     columns of the batch."""
     target, tables, options = request.target, place.tables, request.table_options
-    loaded = tables.load(target) if exists else tables.create(target, named(target, request.shape, options), options)
+    loaded = (
+        tables.load(target) if exists else tables.create(target, named(target, request.source_schema, options), options)
+    )
     stored = [field.name for field in loaded.schema] if request.op is not None else []
-    known = KnownTable(source_schema(loaded.schema, request.mode), remembered(loaded.properties))
+    known = KnownTable(without_changelog(loaded.schema, request.mode), remembered(loaded.properties))
     try:
-        given = request.shape_in(stored)
-        shape = named(target, given, options) if loaded.is_unused else settle(target, given, known, options)
-        names = {column.name: own.name for column, own in zip(given.columns, shape.columns, strict=True)}
-        return tables.ensure(target, shape, options), names
+        given = request.schema_in(stored)
+        source_schema = named(target, given, options) if loaded.is_unused else settle(target, given, known, options)
+        names = {column.name: own.name for column, own in zip(given.columns, source_schema.columns, strict=True)}
+        return tables.ensure(target, source_schema, options), names
     except (errors.BadInput, errors.TableChanged) as error:
         raise for_streams(error) from error
 
@@ -411,7 +415,7 @@ def _task(
         epoch_prefix(loaded.data_location, job, position, coordinator.fence.label),
         deletes=not bare,
     )
-    return loaded.task(tuple(names[name] for name in request.shape.key), request.mode, (epoch,))
+    return loaded.task(tuple(names[name] for name in request.source_schema.key), request.mode, (epoch,))
 
 
 def _must_be_the_query_of(head: TableHead, request: UpsertRequest) -> None:

@@ -53,7 +53,7 @@ def null_key(request: UpsertRequest, column: str, rows: int, total: int) -> erro
     return errors.BadInput(
         f"{request.target}: key column {column!r} is null in {rows} of the {total} rows of {request.position}",
         hint="A key cannot be null: filter such rows out before upsert_stream, or choose another key than "
-        f"{list(request.shape.key)}. Nothing of the batch was published.",
+        f"{list(request.source_schema.key)}. Nothing of the batch was published.",
         table=request.target.text,
         column=column,
         batch=request.position.text,

@@ -101,14 +101,14 @@ class UpsertOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpsertRequest:
-    """One batch for one table. `shape` has every column but `op`; `incarnation` is the query's id."""
+    """One batch for one table. `source_schema` has every column but `op`; `incarnation` is the query's id."""
 
     job: JobId
     target: TableName
     catalog: CatalogSettings
     position: BatchNumber
     incarnation: str
-    shape: SourceSchema
+    source_schema: SourceSchema
     op: Column | None
     changes: ColumnChanges
     mode: DeleteMode
@@ -118,7 +118,7 @@ class UpsertRequest:
     def config_hash(self) -> str:
         """Names what decides the content of the table."""
         changes = self.changes
-        content = [self.shape.key, changes.order, changes.op, changes.delete_values, self.mode.value]
+        content = [self.source_schema.key, changes.order, changes.op, changes.delete_values, self.mode.value]
         return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
 
     @property
@@ -130,11 +130,11 @@ class UpsertRequest:
         """Whether of several rows of a key only one is kept."""
         return self.mode is not DeleteMode.APPEND_ONLY
 
-    def shape_in(self, stored: Sequence[str]) -> SourceSchema:
+    def schema_in(self, stored: Sequence[str]) -> SourceSchema:
         """What a table that has the columns `stored` is to hold."""
         if self.op is None or self.op.name not in stored:
-            return self.shape
-        return replace(self.shape, columns=(*self.shape.columns, self.op))
+            return self.source_schema
+        return replace(self.source_schema, columns=(*self.source_schema.columns, self.op))
 
 
 def make_request(options: UpsertOptions, schema: StructType, batch_id: int, query_id: str) -> UpsertRequest:
@@ -163,7 +163,7 @@ def make_request(options: UpsertOptions, schema: StructType, batch_id: int, quer
         catalog=catalog_settings(config),
         position=_position(batch_id),
         incarnation=query_id,
-        shape=SourceSchema(tuple(c for c in columns.values() if c is not op), key, ORIGIN),
+        source_schema=SourceSchema(tuple(c for c in columns.values() if c is not op), key, ORIGIN),
         op=op,
         changes=ColumnChanges(order, options.op, _delete_values(options) if op else ()),
         mode=mode,

@@ -11,7 +11,7 @@ In a sorted stream the last row of a key is the one whose successor has another 
 columns with themselves, shifted by a row, finds all of them. Only the very last row of a chunk has to wait for
 the next chunk: memory holds one chunk, however long the stream or the run of one key is.
 
-A changelog keeps each (key, position), so there the position takes part in the comparison. A mirror beside it folds
+A changelog keeps each (key, position), so there the position takes part in the comparison. A main table beside it folds
 what is left once more, after decoding, see `target_writer`. Rows of a DataFrame are folded by `row_versions`.
 """
 

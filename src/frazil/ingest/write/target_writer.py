@@ -4,11 +4,11 @@
                                 +--> behind a change of its key that is in quarantine ---+--> quarantine
                                 +--> does not decode or bind ----------------------------+
                                 +--> the rest, decoded once --> every one ------------------> changelog
-                                                           `--> the last one of each key --> mirror
+                                                           `--> the last one of each key --> main table
                                                                 (of each part of it: put together first)
 
 A target takes nothing at or below its own `lower`: after a crash between two commits the targets of a source table
-are not equally far, and what is read again must not come twice. Rows reach the changelog and the mirror only after
+are not equally far, and what is read again must not come twice. Rows reach the changelog and the main table only after
 all of them were decoded and bound for both, so that a bad one is in neither.
 """
 
@@ -83,11 +83,11 @@ class TargetsWriter:
         self._quarantine = next(((t, w) for t, w in self._writers if t.role is Role.QUARANTINE), None)
         self._origin = "" if self._quarantine is None else self._quarantine[0].table.text
         self._logs = [(t, w) for t, w in self._writers if is_log(t)]
-        self._mirror = next(((t, w) for t, w in self._writers if t.role is Role.MIRROR and not is_log(t)), None)
+        self._main_table = next(((t, w) for t, w in self._writers if t.role is Role.MAIN and not is_log(t)), None)
         # Bound twice where there is a quarantine: once to see whether it can be, once to be written.
         self._trials = [(t, _trial(t)) for t, _ in self._writers if t.role is not Role.QUARANTINE]
         self._held: _Held | None = None
-        self._whole_keys = WholeKeys() if self._mirror is not None and self._mirror[0].parts else None
+        self._whole_keys = WholeKeys() if self._main_table is not None and self._main_table[0].parts else None
         if self._whole_keys is not None and self._logs:
             raise AssertionError(f"table {self._index} comes in parts, which a changelog cannot keep")
 
@@ -122,8 +122,8 @@ class TargetsWriter:
     def _write(self, taken: TakenChanges) -> None:
         for task, writer in self._logs:
             self._log(task, writer, taken)
-        if self._mirror is not None:
-            self._reflect(*self._mirror, taken)
+        if self._main_table is not None:
+            self._reflect(*self._main_table, taken)
 
     def _placed(self, rows: pa.RecordBatch, error: BadInput) -> BadInput:
         """The error with file and line of the row to blame, where the source has them."""
@@ -137,8 +137,8 @@ class TargetsWriter:
     def close(self) -> tuple[FileClosed, ...]:
         if self._whole_keys is not None and (rest := self._whole_keys.rest()) is not None:
             self._take(rest)
-        if self._held is not None and self._mirror is not None:
-            self._held.write(self._mirror[1])
+        if self._held is not None and self._main_table is not None:
+            self._held.write(self._main_table[1])
             self._held = None
         return tuple(file for _, writer in self._writers for file in writer.close())
 
@@ -252,7 +252,7 @@ class TargetsWriter:
 
     @property
     def _drops_deletes(self) -> bool:
-        return self._mirror is None or self._mirror[1].drops_deletes
+        return self._main_table is None or self._main_table[1].drops_deletes
 
     def _befores(self, rows: pa.RecordBatch) -> pa.Array | None:
         """The rows as they were. One with columns that the table does not have (any more) is left out: it tells of a
@@ -343,7 +343,7 @@ class TargetsWriter:
 
 
 class _Held:
-    """Changes chosen for the mirror."""
+    """Changes chosen for the main table."""
 
     def __init__(self, taken: TakenChanges, chosen: Mask | None, identity: tuple[str, int] | None = None) -> None:
         self.identity = identity

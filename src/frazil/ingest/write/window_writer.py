@@ -1,6 +1,6 @@
 """Writes one window: schemas first, then one Spark job for all tables, then a buffer of what its tasks reported.
 
-    splits of the window --> shape of each source table --> its targets created or evolved
+    splits of the window --> source schema of each source table --> its targets created or evolved
                                    ^                            |
                                    | a column nobody knew of    v
                                    +------ learn ------- one Spark job --> files by target and epoch, reports
@@ -38,7 +38,7 @@ TASK_BYTES = 256 << 20
 LESSONS_MAX = 8
 
 Targets = Sequence[TargetTable]
-"""All targets of one source table, the mirror last."""
+"""All targets of one source table, the main table last."""
 
 
 class WritesWindows(Protocol):
@@ -98,14 +98,14 @@ class WindowWriter:
         self,
         config: PipelineConfig,
         tables: KeepsTables,
-        shaper: SchemaTracker,
+        schema_tracker: SchemaTracker,
         executors: Executors,
         clock: Clock,
         capturing: HeldKeys | None,
     ) -> None:
         self._config = config
         self._tables = tables
-        self._shaper = shaper
+        self._schema_tracker = schema_tracker
         self._executors = executors
         self._clock = clock
         self._capturing = capturing
@@ -120,8 +120,8 @@ class WindowWriter:
     def write(
         self, coordinator: Coordinator, window: Window, concerned: Sequence[Targets], splits: Sequence[Split]
     ) -> WrittenWindow:
-        """One Spark job for all tables. A change that the known shape has no place for is a lesson: the table's schema
-        evolves, and the window is written again under new paths."""
+        """One Spark job for all tables. A change that the known source schema has no place for is a lesson: the
+        table's schema evolves, and the window is written again under new paths."""
         for targets in concerned:
             for table in targets:
                 table.begin_reading()
@@ -130,18 +130,18 @@ class WindowWriter:
             by_table.setdefault(split.table, []).append(split)
         concerned = [targets for targets in concerned if targets[-1].index in by_table]
         for targets in concerned:
-            self._shape(targets, self._shaper.shape_of(targets[-1], by_table[targets[-1].index]))
+            self._take_schema(targets, self._schema_tracker.schema_of(targets[-1], by_table[targets[-1].index]))
         for _ in range(LESSONS_MAX + len(concerned)):
-            shaped = [targets for targets in concerned if targets[-1].shape is not None]
-            chosen = [split for targets in shaped for split in by_table[targets[-1].index]]
+            readable = [targets for targets in concerned if targets[-1].source_schema is not None]
+            chosen = [split for targets in readable for split in by_table[targets[-1].index]]
             try:
-                written = self._write_once(coordinator, window, shaped, chosen)
+                written = self._write_once(coordinator, window, readable, chosen)
             except errors.BadInput as error:
-                pupil = lesson_of(error, shaped)
+                pupil = lesson_of(error, readable)
                 if pupil is None or not self._learn(pupil, by_table[pupil[-1].index]):
                     raise
                 continue
-            learned = [self._learn_from(targets, written, by_table[targets[-1].index]) for targets in shaped]
+            learned = [self._learn_from(targets, written, by_table[targets[-1].index]) for targets in readable]
             if not any(learned):
                 return written
         raise errors.BadInput(
@@ -150,10 +150,10 @@ class WindowWriter:
         )
 
     def _learn(self, targets: Targets, splits: Sequence[Split]) -> bool:
-        """Whether the source table's shape is another one now."""
-        known = targets[-1].shape
-        self._shape(targets, self._shaper.learn(targets[-1], splits))
-        return targets[-1].shape != known
+        """Whether the source schema is another one now."""
+        known = targets[-1].source_schema
+        self._take_schema(targets, self._schema_tracker.learn(targets[-1], splits))
+        return targets[-1].source_schema != known
 
     def _learn_from(self, targets: Targets, written: WrittenWindow, splits: Sequence[Split]) -> bool:
         """A value that does not fit may tell of a column that was changed at the source. It is looked at once."""
@@ -180,7 +180,7 @@ class WindowWriter:
             puts_away=self._config.on_error is OnError.QUARANTINE,
         )
         cuts = {targets[-1].index: cut_of(window, furthest_back(targets)) for targets in concerned}
-        reader, decoder = self._shaper.roads([targets[-1] for targets in concerned])
+        reader, decoder = self._schema_tracker.roads([targets[-1] for targets in concerned])
         messages, reports = self._executors.write(splits, cuts, reader, decoder, job, window.uppers, small=small)
         buffer = EpochBuffer(job.shards)
         for message in messages:
@@ -195,29 +195,29 @@ class WindowWriter:
             raise AssertionError("a quarantine must be read, or its keys would not capture what follows (H49)")
         return {table.index: self._capturing.keys(table) for table in quarantines}
 
-    def _shape(self, targets: Targets, shape: SourceSchema | None) -> None:
+    def _take_schema(self, targets: Targets, source_schema: SourceSchema | None) -> None:
         """Schema first: a table is created or evolved in a commit of its own, before files are written for it.
 
-        A table whose rows have not told its shape yet (only deletes so far) waits: it has nothing to lose."""
+        A table whose rows have not told its source schema yet (only deletes so far) waits: it has nothing to lose."""
         origin = targets[-1].origin
-        if shape is None or shape == origin.shape:
+        if source_schema is None or source_schema == origin.source_schema:
             return
-        check_parts(targets[-1].source, targets[-1].route.entry, shape)
+        check_parts(targets[-1].source, targets[-1].route.entry, source_schema)
         for table in targets:
             if table.role is not Role.QUARANTINE:
-                table.loaded = self._tables.ensure(table.target, shape, table.options)
+                table.loaded = self._tables.ensure(table.target, source_schema, table.options)
             elif table.loaded is None and table.columns is not None:
                 table.loaded = self._tables.ensure(table.target, table.columns, table.options)
-        origin.shape = shape
+        origin.source_schema = source_schema
 
     def _task(self, coordinator: Coordinator, window: Window, table: TargetTable) -> TableTask:
-        loaded, shape, job, options = table.loaded, table.columns, self._config.job, table.options
-        if loaded is None or shape is None:
-            raise AssertionError(f"{table.name} is written before it has a shape")
+        loaded, source_schema, job, options = table.loaded, table.columns, self._config.job, table.options
+        if loaded is None or source_schema is None:
+            raise AssertionError(f"{table.name} is written before it has a source schema")
         lower = table.progress.takes_after
         deletes = table.role is not Role.QUARANTINE
         task = loaded.task(
-            shape.key,
+            source_schema.key,
             options.mode,
             index=table.index,
             role=table.role,
@@ -232,7 +232,7 @@ class WindowWriter:
                 for place, upper in enumerate(window.uppers)
             ),
         )
-        return replace(task, parts=parts_of(shape)) if table.is_mirror else task
+        return replace(task, parts=parts_of(source_schema)) if table.is_main else task
 
 
 def furthest_back(targets: Targets) -> Position | None:

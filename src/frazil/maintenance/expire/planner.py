@@ -145,23 +145,23 @@ def _protected(
         if reference.is_branch and name != MAIN:
             # A load of ours begins with a mark of its own there, so what it must read lies on the branch alone.
             found |= {one.snapshot_id for one in table.ancestry(name) if one.snapshot_id not in on_main}
-    mirrors = list(_mirrors(table))
-    found |= _newest_own((*main, *_behind_the_cut(table, main))) | {entry.snapshot_id or 0 for entry in mirrors}
-    for entry in mirrors:
+    in_properties = list(_in_properties(table))
+    found |= _newest_own((*main, *_behind_the_cut(table, main))) | {entry.snapshot_id or 0 for entry in in_properties}
+    for entry in in_properties:
         found |= _proof_of_rollback(entry, main)
     return found & table.snapshots.keys()
 
 
-def _proof_of_rollback(mirror: LedgerEntry, main: Sequence[SnapshotFacts]) -> set[int]:
+def _proof_of_rollback(in_property: LedgerEntry, main: Sequence[SnapshotFacts]) -> set[int]:
     """What tells the pipeline that main was set back behind its newest epoch, until somebody sets that right; nothing
     if it was not."""
-    own = (place for place, one in enumerate(main) if one.summary.get("frazil.job-id") == mirror.job.text)
+    own = (place for place, one in enumerate(main) if one.summary.get("frazil.job-id") == in_property.job.text)
     mark = next(own, None)
-    newest = mirror.sequence_number or 0
+    newest = in_property.sequence_number or 0
     if mark is None:
         is_expired = main[-1].parent_id is not None and newest < main[-1].sequence_number
         return set() if is_expired else {one.snapshot_id for one in main}
-    if newest <= main[mark].sequence_number or mirror.snapshot_id == main[mark].snapshot_id:
+    if newest <= main[mark].sequence_number or in_property.snapshot_id == main[mark].snapshot_id:
         return set()
     return {one.snapshot_id for one in main[: mark + 1]}
 
@@ -194,7 +194,7 @@ def _behind_the_cut(table: TableSnapshots, main: Sequence[SnapshotFacts]) -> lis
     return sorted(before, key=lambda s: s.sequence_number, reverse=True)
 
 
-def _mirrors(table: TableSnapshots) -> Iterator[LedgerEntry]:
+def _in_properties(table: TableSnapshots) -> Iterator[LedgerEntry]:
     """What ledger properties tell. One that cannot be read tells nothing, and is for the pipeline to report."""
     begin, end = LEDGER_PROPERTY
     for name, text in table.properties.items():

@@ -64,7 +64,7 @@ class TableReading:
     """How the files of one table are read."""
 
     table: str
-    shape: SourceSchema
+    source_schema: SourceSchema
     options: EnvelopeOptions = field(default_factory=EnvelopeOptions)
     csv_header: bool = False
     wants_before: bool = False
@@ -81,7 +81,7 @@ class FeedReader:
 
     def __post_init__(self) -> None:
         rules = {
-            index: KeyRule(t.table, t.shape.key_columns) if t.shape.key else NoKey(t.table)
+            index: KeyRule(t.table, t.source_schema.key_columns) if t.source_schema.key else NoKey(t.table)
             for index, t in self.tables.items()
         }
         object.__setattr__(self, "rules", rules)
@@ -97,7 +97,7 @@ class FeedReader:
         if complete_at is not None:
             options = replace(reading.options, position_if_absent=complete_at, bare_deletes=BareDeletes.NEVER)
             reading = replace(reading, options=options)
-        part = part_number(family_of(file.topic, reading.table), primary_family(reading.shape))
+        part = part_number(family_of(file.topic, reading.table), primary_family(reading.source_schema))
         cutter, scanned = SplitCutter(split, cut, part=part, ends=complete_at), 0
         with of_table(reading.table):
             for changes in self._changes(file, reading, self.rules[split.table]):
@@ -147,7 +147,9 @@ class FeedReader:
     def _csv(self, file: FeedFile, reading: TableReading, rule: KeyRule | NoKey) -> Iterator[FeedChange]:
         bad, on_bad = _putting_away(file, reading, rule)
         with self.location.open(file.path, file.compression) as stream:
-            rows = csv_rows(stream, file.path, reading.table, reading.shape, header=reading.csv_header, on_bad=on_bad)
+            rows = csv_rows(
+                stream, file.path, reading.table, reading.source_schema, header=reading.csv_header, on_bad=on_bad
+            )
             for line, row in rows:
                 message = Message(envelope=Envelope.WRAPPED, row=row, row_text=dumps(row))
                 yield _change(message, dumps(row).encode(), file, line, reading, rule)
@@ -158,7 +160,7 @@ class FeedReader:
             data = bytes(stream.read())
         hidden = {reading.options.op_column, reading.options.prev_column}
         bad, on_bad = _putting_away(file, reading, rule)
-        for found in parquet_rows(data, file.path, reading.table, reading.shape, on_bad=on_bad):
+        for found in parquet_rows(data, file.path, reading.table, reading.source_schema, on_bad=on_bad):
             row = {name: value for name, value in found.row.items() if name not in hidden}
             known = {name: value for name, value in row.items() if name in rule.names_in_rows}
             message = Message(

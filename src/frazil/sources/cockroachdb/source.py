@@ -56,7 +56,7 @@ from frazil.sources.cockroachdb.schema.families import (
     with_families,
 )
 from frazil.sources.cockroachdb.schema.profile import Profile, merged, profile_split
-from frazil.sources.cockroachdb.schema.resolve import heard_by_rows, resolve_shape, without_dropped
+from frazil.sources.cockroachdb.schema.resolve import heard_by_rows, resolve_schema, without_dropped
 from frazil.sources.cockroachdb.schema.schema import (
     TABLE,
     Knowledge,
@@ -254,7 +254,7 @@ class CloudFeed:
         if frontier is None and reports:
             self._beginnings.check_first(table, reports, settings.takes_part)
 
-    def shapes(
+    def schemas(
         self,
         splits: Sequence[Split],
         targets: Mapping[str, KnownTable] | None = None,
@@ -272,35 +272,35 @@ class CloudFeed:
             by_table.setdefault(self._table(split.name), []).append(split)
         found: dict[str, SourceSchema] = {}
         for table, own in by_table.items():
-            shape = self._shape(table, own, (targets or {}).get(table), look or (ask and table in self._enriched), ask)
-            if shape is not None:
-                found[table] = shape
+            looks = look or (ask and table in self._enriched)
+            if (schema := self._schema_of(table, own, (targets or {}).get(table), looks, ask)) is not None:
+                found[table] = schema
             # With rows of two versions in one window, the older one may hide what the newer one tells.
             self._versions[table] = min(data_file(split.name).schema_version for split in own)
             self._families.setdefault(table, set()).update(named_families(table, own))
         return found
 
     def schema_changed(self, table: str, splits: Sequence[Split]) -> bool:
-        """Whether the source changed the table's schema since its shape was last asked for, and somebody can tell; or
-        whether there are files of a column family that nobody has looked at."""
+        """Whether the source changed the table's schema since its source schema was last asked for, and somebody can
+        tell; or whether there are files of a column family that nobody has looked at."""
         if named_families(table, splits) - self._families.get(table, set()):
             return True
         versions = [data_file(split.name).schema_version for split in splits]
         tells = self._describe is not None or table in self._enriched or self._settings(table).follow_drops
         return tells and max(versions, default=0) > self._versions.get(table, 0)
 
-    def _shape(
+    def _schema_of(
         self, table: str, own: Sequence[Split], target: KnownTable | None, look: bool, ask: bool
     ) -> SourceSchema | None:
         settings, is_family = self._settings(table), "+" in table
         optional = settings.key_optional
         pinned = ruled(configured(settings.pinned), settings.rules)
-        is_pinned = resolve_shape([pinned]) is not None
+        is_pinned = resolve_schema([pinned]) is not None
         told = [pinned, self._asked(table, again=look or ask, needed=look or not is_pinned)]
         by_target = from_target(target) if target is not None else Knowledge()
-        shape, seen = resolve_shape([*told, by_target]), None
+        source_schema, seen = resolve_schema([*told, by_target]), None
         rows: list[FamilyRows] = []
-        if shape is None or look or is_family or not named_families(table, own) <= set(families(shape)):
+        if source_schema is None or look or is_family or not named_families(table, own) <= set(families(source_schema)):
             rows = family_rows(table, own, partial(self._seen, table))
             seen = combined(rows)
             if seen.schema is not None:
@@ -309,18 +309,18 @@ class CloudFeed:
             places = [*told, ruled(enriched(rows), settings.rules), by_target]
             key_is_known = any(place.key for place in places)
             guess = ruled(self._guess(table, seen.without_key() if key_is_known else seen), settings.rules)
-            shape = resolve_shape([*places, guess], key_optional=optional)
-            if shape is None:
+            source_schema = resolve_schema([*places, guess], key_optional=optional)
+            if source_schema is None:
                 is_csv = any(data_file(split.name).format is Format.CSV for split in own)
                 check_enough(table, [*places, guess], seen, is_csv=is_csv)
-        if shape is None:
+        if source_schema is None:
             return None
         if look and seen is not None and target is not None:
             of_table = (*by_target.columns, *retired_columns(target))
-            shape = heard_by_rows(shape, seen, of_table, new_columns=settings.new_columns)
-        if settings.follow_drops and any(known.origin == TABLE for known in shape.columns):
-            shape = without_dropped(shape, self._seen(table, own) if seen is None else seen)
-        return with_families(table, shape, families_of(table, own), rows, lambda: self._taken_out(table))
+            source_schema = heard_by_rows(source_schema, seen, of_table, new_columns=settings.new_columns)
+        if settings.follow_drops and any(known.origin == TABLE for known in source_schema.columns):
+            source_schema = without_dropped(source_schema, self._seen(table, own) if seen is None else seen)
+        return with_families(table, source_schema, families_of(table, own), rows, lambda: self._taken_out(table))
 
     def _taken_out(self, table: str) -> list[str]:
         topics = [topic for topic in self.listing.topics if is_of(topic, table)]
@@ -347,10 +347,10 @@ class CloudFeed:
                 raise
             return inferred(seen.without_key(), table)
 
-    def try_rows(self, table: str, shape: SourceSchema) -> None:
+    def try_rows(self, table: str, source_schema: SourceSchema) -> None:
         """Of a few of its newest files, the first rows. Raises BadInput for one that does not fit."""
-        index, shapes = {table: 0}, {table: shape}
-        try_rows(self.reader(index, shapes), self.decoder(index, shapes), self._newest(table))
+        index, schemas = {table: 0}, {table: source_schema}
+        try_rows(self.reader(index, schemas), self.decoder(index, schemas), self._newest(table))
 
     def _newest(self, table: str) -> list[Split]:
         by_topic = self._surveyed().get(table, {})
@@ -362,11 +362,11 @@ class CloudFeed:
         """What the table looks like judging by a few of its newest files, resolved or not."""
         splits = self._newest(table)
         if splits:
-            return self.shapes(splits, {} if target is None else {table: target}, look=True).get(table)
+            return self.schemas(splits, {} if target is None else {table: target}, look=True).get(table)
         places = [configured(self._settings(table).pinned), self._asked(table)]
         if target is not None:
             places.append(from_target(target))
-        return resolve_shape(places, key_optional=self._settings(table).key_optional)
+        return resolve_schema(places, key_optional=self._settings(table).key_optional)
 
     def beside(self, tables: Collection[str]) -> CloudFeed:
         """The whole feed once more: its files tell of all tables anyway."""
@@ -405,13 +405,13 @@ class CloudFeed:
         if path is not None:
             self.listing.forget(path)
 
-    def reader(self, index: Mapping[str, int], shapes: Mapping[str, SourceSchema]) -> FeedReader:
+    def reader(self, index: Mapping[str, int], schemas: Mapping[str, SourceSchema]) -> FeedReader:
         """What tasks read splits with. Raises ConfigError for a key that cannot identify rows."""
-        readings = {number: self._reading(table, shapes[table]) for table, number in index.items() if table in shapes}
+        readings = {number: self._reading(table, schemas[table]) for table, number in index.items() if table in schemas}
         return FeedReader(self.location, readings)
 
-    def decoder(self, index: Mapping[str, int], shapes: Mapping[str, SourceSchema]) -> FeedDecoder:
-        return FeedDecoder({n: DecodedTable(table, shapes[table]) for table, n in index.items() if table in shapes})
+    def decoder(self, index: Mapping[str, int], schemas: Mapping[str, SourceSchema]) -> FeedDecoder:
+        return FeedDecoder({n: DecodedTable(table, schemas[table]) for table, n in index.items() if table in schemas})
 
     def profile(self, splits: Sequence[Split]) -> Profile:
         """Looks at splits of one table in this process."""
@@ -424,11 +424,11 @@ class CloudFeed:
     def _settings(self, table: str) -> TableSettings:
         return self._tables.get(table) or TableSettings()
 
-    def _reading(self, table: str, shape: SourceSchema) -> TableReading:
+    def _reading(self, table: str, source_schema: SourceSchema) -> TableReading:
         settings = self._settings(table)
         return TableReading(
             table=table,
-            shape=shape,
+            source_schema=source_schema,
             options=settings.options,
             csv_header=settings.csv_header,
             wants_before=settings.wants_before,

@@ -291,31 +291,31 @@ class MongoDatabase:
             let_go(self._client)
             self._client = None
 
-    # shapes and roads
+    # source schemas, readers, decoders
 
-    def shapes(
+    def schemas(
         self, splits: Sequence[Split], targets: Mapping[str, KnownTable], *, look: bool = False, ask: bool = False
     ) -> Mapping[str, SourceSchema]:
         """Raises ConfigError for an impossible mapping."""
-        return self._describer.shapes(splits, targets, look)
+        return self._describer.schemas(splits, targets, look)
 
     def schema_changed(self, table: str, splits: Sequence[Split]) -> bool:
         """A collection has no schema that could change by itself."""
         return False
 
     def preview(self, table: str, target: KnownTable | None) -> SourceSchema | None:
-        return self._describer.shape(table, self._describer.sample(table), target)
+        return self._describer.source_schema(table, self._describer.sample(table), target)
 
-    def reader(self, index: Mapping[str, int], shapes: Mapping[str, SourceSchema]) -> CollectionReader:
+    def reader(self, index: Mapping[str, int], schemas: Mapping[str, SourceSchema]) -> CollectionReader:
         mapped = {number: roots for name, number in index.items() if (roots := self._settings[name].roots) is not None}
         return CollectionReader(self._uri, {number: name for name, number in index.items()}, mapped)
 
-    def decoder(self, index: Mapping[str, int], shapes: Mapping[str, SourceSchema]) -> DocumentDecoder:
+    def decoder(self, index: Mapping[str, int], schemas: Mapping[str, SourceSchema]) -> DocumentDecoder:
         return DocumentDecoder(
             {
-                number: DecodedCollection(name, shapes[name], self._settings[name].is_explicit)
+                number: DecodedCollection(name, schemas[name], self._settings[name].is_explicit)
                 for name, number in index.items()
-                if name in shapes
+                if name in schemas
             }
         )
 

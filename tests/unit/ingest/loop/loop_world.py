@@ -41,7 +41,7 @@ from frazil.model.state import TableState
 from frazil.model.write import WriteJob
 from frazil.observability.metrics import Metrics
 
-SHAPE = SourceSchema((Column("id", LONG, "INT8", "test", required=True),), ("id",), "test")
+SOURCE_SCHEMA = SourceSchema((Column("id", LONG, "INT8", "test", required=True),), ("id",), "test")
 SCHEMA = Schema(0, (Field(1, "id", LONG, required=True),), (1,))
 HURRY = 100.0
 
@@ -145,14 +145,14 @@ class StreamSource:
 
     def close(self) -> None: ...
 
-    def shapes(self, splits: Sequence[Split], targets: Mapping[str, Any], **_: bool) -> Mapping[str, SourceSchema]:
-        return {split.name.split("@")[0]: SHAPE for split in splits}
+    def schemas(self, splits: Sequence[Split], targets: Mapping[str, Any], **_: bool) -> Mapping[str, SourceSchema]:
+        return {split.name.split("@")[0]: SOURCE_SCHEMA for split in splits}
 
     def schema_changed(self, table: str, splits: Sequence[Split]) -> bool:
         return False
 
     def preview(self, table: str, target: Any) -> SourceSchema | None:
-        return SHAPE
+        return SOURCE_SCHEMA
 
     def reader(self, *_: Any) -> Any:
         return None
@@ -203,7 +203,7 @@ class Shelf:
             properties=metadata.properties,
         )
 
-    def ensure(self, table: TableName, shape: SourceSchema, options: Any) -> LoadedTable:
+    def ensure(self, table: TableName, source_schema: SourceSchema, options: Any) -> LoadedTable:
         with self._lock:
             if not self.exists(table):
                 self.catalog.create(table)

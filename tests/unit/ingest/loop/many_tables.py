@@ -57,10 +57,10 @@ class MemoryLake:
     def load(self, table: TableName) -> LoadedTable:
         return self._loaded[table]
 
-    def ensure(self, table: TableName, shape: SourceSchema, options: TableOptions) -> LoadedTable:
+    def ensure(self, table: TableName, source_schema: SourceSchema, options: TableOptions) -> LoadedTable:
         fields = tuple(
-            Field(number, column.name, column.type, required=column.name in shape.key)
-            for number, column in enumerate(shape.columns, 1)
+            Field(number, column.name, column.type, required=column.name in source_schema.key)
+            for number, column in enumerate(source_schema.columns, 1)
         )
         made = LoadedTable(
             name=table,

@@ -117,7 +117,7 @@ def test_closing_finishes_what_was_submitted() -> None:
 
 
 def test_a_mirror_is_not_committed_if_a_companion_failed() -> None:
-    """Its frontier would say that the companion has what it has not."""
+    """Its frontier would say that the side table has what it has not."""
     recorder = Recorder(failing=frozenset({"log1"}))
     commits = line(recorder)
     commits.submit(window(a=["quarantine1", "log1", "mirror1"]))

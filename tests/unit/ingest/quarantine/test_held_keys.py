@@ -172,6 +172,6 @@ def test_what_is_in_quarantine_is_told_when_the_ledger_was_read_and_not_only_wit
 
 def test_rows_of_other_tables_are_not_taken_for_those_of_a_quarantine() -> None:
     world = World()
-    mirror = TargetTable(world.table.origin, stats=TableStats(records=3))
-    world.capturing.forget([mirror, world.table])
+    main_table = TargetTable(world.table.origin, stats=TableStats(records=3))
+    world.capturing.forget([main_table, world.table])
     assert world.told == []

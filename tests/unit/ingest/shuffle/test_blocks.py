@@ -59,9 +59,9 @@ GROUPS = st.builds(
 )
 
 
-def after_each_other(shapes: Sequence[tuple[int, int]]) -> list[Share]:
+def after_each_other(schemas: Sequence[tuple[int, int]]) -> list[Share]:
     shares, first = [], 0
-    for spans, buckets in shapes:
+    for spans, buckets in schemas:
         shares.append(Share(first, spans, buckets))
         first += spans * buckets
     return shares

@@ -27,18 +27,18 @@ WHOLE = {
 }
 TYPES = {"_id": STRING, "n": LONG, "d": DOUBLE, "at": TIMESTAMPTZ, "s": STRING, "list": ListOf(STRING)}
 DOCS = {"_id": "OBJECTID", "list": "array<json>", "doc": "json"}
-SHAPE = SourceSchema(
+SOURCE_SCHEMA = SourceSchema(
     tuple(Column(name, type_, DOCS.get(name, ""), "inferred") for name, type_ in {**TYPES, "doc": STRING}.items()),
     ("_id",),
     "_id",
 )
-NESTED = SourceSchema((*SHAPE.columns[:-1], Column("doc", StructOf(()), "", "inferred")), ("_id",), "_id")
+NESTED = SourceSchema((*SOURCE_SCHEMA.columns[:-1], Column("doc", StructOf(()), "", "inferred")), ("_id",), "_id")
 
 
 @given(
     hits=st.lists(st.tuples(st.integers(4, 400), st.integers(0, 255)), max_size=4),
     cut=st.none() | st.integers(5, 200),
-    its_shape=st.sampled_from([SHAPE, NESTED]),
+    its_shape=st.sampled_from([SOURCE_SCHEMA, NESTED]),
 )
 @settings(max_examples=400, deadline=None)
 def test_damaged_bytes_are_rows_or_bad_input(

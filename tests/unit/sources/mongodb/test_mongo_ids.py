@@ -28,7 +28,7 @@ from frazil.sources.mongodb.decode.document_ids import (
 )
 from frazil.sources.mongodb.schema.bson_types import DocumentOf
 from frazil.sources.mongodb.schema.mapping import MappedField
-from frazil.sources.mongodb.schema.schema import CollectionSettings, shape_of
+from frazil.sources.mongodb.schema.schema import CollectionSettings, schema_of
 
 OID = ObjectId("507f1f77bcf86cd799439011")
 
@@ -202,9 +202,9 @@ def test_an_id_of_another_type_never_takes_the_place_of_a_string(value: Any) -> 
 
 def key_shown(settings: CollectionSettings, value: Any, target: KnownTable | None = None) -> str:
     """What the key column holds of this `_id`, in a collection that has no other."""
-    shape = shape_of("shop.orders", settings, DocumentOf(), id_type(value, value, [value]), target)
-    assert shape is not None
-    (column,) = shape.key_columns
+    source_schema = schema_of("shop.orders", settings, DocumentOf(), id_type(value, value, [value]), target)
+    assert source_schema is not None
+    (column,) = source_schema.key_columns
     return str(key_array(pa.array([id_text(value)]), column.type, column.source_type)[0].as_py())
 
 
@@ -233,7 +233,7 @@ def test_a_table_of_an_earlier_version_keeps_its_spelling(settings: CollectionSe
 def test_a_key_is_spelled_as_the_table_began_whatever_the_configuration_says_later(
     settings: CollectionSettings,
 ) -> None:
-    began = shape_of("shop.orders", CollectionSettings(), DocumentOf(), id_type("a", "a", ["a"]), None)
+    began = schema_of("shop.orders", CollectionSettings(), DocumentOf(), id_type("a", "a", ["a"]), None)
     assert began is not None
     fields = (Field(1, "_id", iceberg.STRING, required=True, doc=began.columns[0].source_type),)
     assert key_shown(settings, "true", KnownTable(Schema(0, fields, (1,)))) == "true"
@@ -241,7 +241,7 @@ def test_a_key_is_spelled_as_the_table_began_whatever_the_configuration_says_lat
 
 def test_a_key_that_is_mapped_to_string_waits_for_a_document_to_tell_which() -> None:
     for settings in PINNED_AS_STRING:
-        assert shape_of("shop.orders", settings, DocumentOf(), None, None) is None
+        assert schema_of("shop.orders", settings, DocumentOf(), None, None) is None
 
 
 @pytest.mark.parametrize("pin", ["int", "double", "date", "boolean", "binary", "decimal(10, 2)"])
@@ -251,4 +251,4 @@ def test_a_type_that_holds_no_key_is_refused_by_name(pin: str) -> None:
         CollectionSettings(fields=(MappedField("_id", "id", pin),)),
     ):
         with pytest.raises(ConfigError, match=r"_id.*cannot be"):
-            shape_of("shop.orders", settings, DocumentOf(), (iceberg.LONG, "long"), None)
+            schema_of("shop.orders", settings, DocumentOf(), (iceberg.LONG, "long"), None)

@@ -25,7 +25,7 @@ from frazil.sources.mongodb.decode.document_ids import CODEC, id_text
 from frazil.sources.mongodb.decode.documents import key_of, keys_of, places
 from frazil.sources.mongodb.schema.bson_types import kind_of_documents
 from frazil.sources.mongodb.schema.mapping import MappedField
-from frazil.sources.mongodb.schema.schema import CollectionSettings, shape_of
+from frazil.sources.mongodb.schema.schema import CollectionSettings, schema_of
 
 MOMENT = datetime(2024, 2, 29, 12, 30, tzinfo=UTC).replace(tzinfo=None)
 _longs = st.integers(-(2**63), 2**63 - 1).map(Int64)
@@ -67,7 +67,7 @@ def encoded(documents: list[dict[str, Any]]) -> tuple[pa.Array, pa.Array]:
 
 
 def shaped(documents: list[dict[str, Any]], **settings_: Any) -> SourceSchema:
-    found = shape_of("t", CollectionSettings(**settings_), kind_of_documents(documents), (LONG, "long"), None)
+    found = schema_of("t", CollectionSettings(**settings_), kind_of_documents(documents), (LONG, "long"), None)
     assert found is not None
     return found
 
@@ -75,7 +75,7 @@ def shaped(documents: list[dict[str, Any]], **settings_: Any) -> SourceSchema:
 def outcome(road: Any, known: DecodedCollection, keys: pa.Array, payloads: pa.Array) -> Any:
     """Rows, or what is refused and where."""
     try:
-        rows = road(known, keys, payloads, decode._schema(known.shape.columns))
+        rows = road(known, keys, payloads, decode._schema(known.source_schema.columns))
         rows.validate(full=True)
         return rows
     except (Uneven, BSONError):
@@ -213,4 +213,4 @@ def test_a_document_that_ends_too_early_is_none() -> None:
     keys, known = pa.array([id_text(1)]), DecodedCollection("t", shaped([{"_id": 1, "x": 1, "y": 2}]))
     assert outcome(decode._together, known, keys, pa.array([cut], pa.binary())) is None
     with pytest.raises(BadInput, match="cannot be decoded"):
-        decode._rows(known, keys, pa.array([cut], pa.binary()), decode._schema(known.shape.columns))
+        decode._rows(known, keys, pa.array([cut], pa.binary()), decode._schema(known.source_schema.columns))

@@ -39,15 +39,15 @@ from frazil.sources.mongodb.decode.decoder import DecodedCollection, DocumentDec
 from frazil.sources.mongodb.decode.document_ids import CODEC, id_text
 from frazil.sources.mongodb.schema.bson_types import DocumentOf, kind_of_documents
 from frazil.sources.mongodb.schema.mapping import MappedField
-from frazil.sources.mongodb.schema.schema import CollectionSettings, shape_of
+from frazil.sources.mongodb.schema.schema import CollectionSettings, schema_of
 
 OID = ObjectId("507f1f77bcf86cd799439011")
 LONG_KEY = (LONG, "long")
 
 
-def shape(documents: list[dict[str, Any]], target: KnownTable | None = None, **settings: Any) -> SourceSchema:
+def source_schema(documents: list[dict[str, Any]], target: KnownTable | None = None, **settings: Any) -> SourceSchema:
     seen = kind_of_documents(documents)
-    found = shape_of("shop.orders", CollectionSettings(**settings), seen, LONG_KEY, target)
+    found = schema_of("shop.orders", CollectionSettings(**settings), seen, LONG_KEY, target)
     assert found is not None
     return found
 
@@ -61,7 +61,7 @@ def decoded(documents: list[dict[str, Any]], of: SourceSchema, explicit: bool = 
 def column(*values: Any) -> tuple[Type, list[Any]]:
     """What the values of one field become, beside a document that lacks it."""
     documents = [{"_id": n, "x": value} for n, value in enumerate(values)]
-    of = shape(documents)
+    of = source_schema(documents)
     found = decoded([*documents, {"_id": len(values)}], of)
     *told, missing = found.column("x").to_pylist()
     assert missing is None
@@ -130,7 +130,7 @@ def test_a_reference_to_another_document_is_json() -> None:
 
 def test_dates_that_python_does_not_know_are_exact() -> None:
     documents = [{"_id": 1, "x": DatetimeMS(300_000_000_000_000)}]
-    found = decoded(documents, shape(documents)).column("x")
+    found = decoded(documents, source_schema(documents)).column("x")
     assert found.cast(pa.int64()).to_pylist() == [300_000_000_000_000_000]
 
 
@@ -139,7 +139,7 @@ def test_documents_deeper_than_a_table_should_be_are_json_from_there_on() -> Non
     for _ in range(60):
         value = {"d": value}
     documents = [{"_id": 1, "x": value}]
-    found = decoded(documents, shape(documents)).column("x")[0].as_py()
+    found = decoded(documents, source_schema(documents)).column("x")[0].as_py()
     depth = 0
     while isinstance(found, dict):
         found, depth = found["d"], depth + 1
@@ -158,7 +158,7 @@ def test_conflicts_are_reported_with_their_path() -> None:
 
 
 def test_a_field_nobody_knew_is_named_with_its_path() -> None:
-    of = shape([{"_id": 1, "a": {"b": 1}, "l": [{"x": 1}]}])
+    of = source_schema([{"_id": 1, "a": {"b": 1}, "l": [{"x": 1}]}])
     with pytest.raises(UnknownColumn) as top:
         decoded([{"_id": 1, "new": 1}], of)
     assert top.value.facts["columns"] == ["new"]
@@ -168,7 +168,7 @@ def test_a_field_nobody_knew_is_named_with_its_path() -> None:
 
 
 def test_a_new_field_without_a_value_asks_for_no_column() -> None:
-    of = shape([{"_id": 1, "a": 1}])
+    of = source_schema([{"_id": 1, "a": 1}])
     assert decoded([{"_id": 1, "new": None, "other": MinKey()}], of).schema.names == ["_id", "a"]
 
 
@@ -178,7 +178,7 @@ def test_a_new_field_without_a_value_asks_for_no_column() -> None:
 )
 def test_a_value_that_its_column_cannot_hold_is_refused_and_named(before: Any, after: Any) -> None:
     """H39: never clamped, rounded or turned into something else."""
-    of = shape([{"_id": 1, "x": before}])
+    of = source_schema([{"_id": 1, "x": before}])
     with pytest.raises(DoesNotFit) as refused:
         decoded([{"_id": 1, "x": before}, {"_id": 2, "x": after}], of)
     assert refused.value.facts["column"] == "x"
@@ -186,19 +186,19 @@ def test_a_value_that_its_column_cannot_hold_is_refused_and_named(before: Any, a
 
 
 def test_a_whole_number_written_as_a_double_fits_a_column_of_integers() -> None:
-    of = shape([{"_id": 1, "x": 1}])
+    of = source_schema([{"_id": 1, "x": 1}])
     assert decoded([{"_id": 1, "x": 7.0}], of).column("x").to_pylist() == [7]
 
 
 def test_a_misfit_in_an_array_names_the_right_document() -> None:
-    of = shape([{"_id": 1, "x": [1]}])
+    of = source_schema([{"_id": 1, "x": [1]}])
     with pytest.raises(DoesNotFit) as refused:
         decoded([{"_id": 1, "x": [1, 2]}, {"_id": 2, "x": []}, {"_id": 3, "x": [5, "no"]}], of)
     assert refused.value.facts["key"] == id_text(3)
 
 
 def test_text_that_is_not_utf8_names_the_document() -> None:
-    of = shape([{"_id": 1, "x": "abc"}])
+    of = source_schema([{"_id": 1, "x": "abc"}])
     good, bad = (bson.encode({"_id": n, "x": "abc"}) for n in (1, 2))
     payloads = pa.array([good, bad.replace(b"abc", b"a\xffc")], pa.binary())
     decoder = DocumentDecoder({0: DecodedCollection("shop.orders", of)})
@@ -219,7 +219,7 @@ def table_of(*fields: tuple[str, Type, str], **memory: Remembered) -> KnownTable
 
 def test_a_table_keeps_its_columns_and_gains_what_was_seen() -> None:
     known = table_of(("a", INT, "int"), ("s", StructOf((Field(9, "b", INT, False, "int"),)), "object"))
-    found = shape([{"_id": 1, "a": Int64(2**40), "s": {"b": 1, "c": "x"}, "n": [1.5]}], known)
+    found = source_schema([{"_id": 1, "a": Int64(2**40), "s": {"b": 1, "c": "x"}, "n": [1.5]}], known)
     assert [(c.name, str(c.type), c.origin) for c in found.columns] == [
         ("_id", "long", "table"),
         ("a", "long", "inferred"),
@@ -230,14 +230,14 @@ def test_a_table_keeps_its_columns_and_gains_what_was_seen() -> None:
 
 def test_a_column_of_strings_takes_whatever_comes() -> None:
     known = table_of(("a", STRING, "string"))
-    of = shape([{"_id": 1, "a": 5}], known)
-    assert of.column("a") == shape([], known).column("a")
+    of = source_schema([{"_id": 1, "a": 5}], known)
+    assert of.column("a") == source_schema([], known).column("a")
     told = decoded([{"_id": n, "a": v} for n, v in enumerate(("x", 5, OID, {"b": 1}))], of).column("a").to_pylist()
     assert told == ["x", "5", str(OID), '{"b":1}']
 
 
 def test_a_column_that_cannot_hold_what_was_seen_wants_another_type() -> None:
-    found = shape([{"_id": 1, "a": "x"}], table_of(("a", INT, "int"))).column("a")
+    found = source_schema([{"_id": 1, "a": "x"}], table_of(("a", INT, "int"))).column("a")
     assert found is not None
     assert (found.type, found.source_type) == (STRING, "json")
 
@@ -249,20 +249,20 @@ def test_a_retired_column_is_none_of_ours_and_its_successor_is() -> None:
         a=Remembered(carried=("a",), retired=True),
         a_v2=Remembered(carried=("a",)),
     )
-    of = shape([{"_id": 1, "a": 5}], known)
+    of = source_schema([{"_id": 1, "a": 5}], known)
     assert [c.name for c in of.columns] == ["_id", "a_v2"]
     assert decoded([{"_id": 1, "a": 5}], of).column("a_v2").to_pylist() == ["5"]
 
 
 def test_fields_that_no_column_can_be_called_get_another_name() -> None:
     documents = [{"_id": 1, "Name": 1, "name": 2, "a.b": 3, "": 4}]
-    of = shape(documents)
+    of = source_schema(documents)
     assert [c.name for c in of.columns] == ["_id", "Name", "name_2", "a_b", "_"]
     assert decoded(documents, of).to_pylist() == [{"_id": 1, "Name": 1, "name_2": 2, "a_b": 3, "_": 4}]
 
 
 def test_a_pinned_field_is_not_inferred() -> None:
-    of = shape([{"_id": 1, "a": 5}], pins={"a": "json", "later": "decimal(12, 2)"})
+    of = source_schema([{"_id": 1, "a": 5}], pins={"a": "json", "later": "decimal(12, 2)"})
     assert [(c.name, str(c.type), c.origin) for c in of.columns][1:] == [
         ("a", "string", "configuration"),
         ("later", "decimal(12, 2)", "configuration"),
@@ -288,7 +288,7 @@ def test_an_explicit_mapping_takes_paths_renames_and_casts() -> None:
         },
         {"_id": 2, "customer": "nobody", "total": 7, "n": "42"},
     ]
-    of = shape(
+    of = source_schema(
         documents,
         **mapped(
             ("_id", "id", "long"),
@@ -318,7 +318,7 @@ def test_an_explicit_mapping_takes_paths_renames_and_casts() -> None:
 )
 def test_an_impossible_cast_names_document_and_column(value: Any, type_: str) -> None:
     documents = [{"_id": 5, "x": value}]
-    of = shape(documents, **mapped(("x", "x", type_)))
+    of = source_schema(documents, **mapped(("x", "x", type_)))
     with pytest.raises(DoesNotFit) as refused:
         decoded(documents, of, explicit=True)
     assert (refused.value.facts["key"], refused.value.facts["column"]) == (id_text(5), "x")
@@ -326,22 +326,22 @@ def test_an_impossible_cast_names_document_and_column(value: Any, type_: str) ->
 
 def test_a_path_that_no_document_has_needs_a_type() -> None:
     with pytest.raises(ConfigError, match=r"custmer\.name"):
-        shape([{"_id": 1, "customer": {"name": "x"}}], **mapped(("custmer.name", "name", None)))
-    found = shape([{"_id": 1}], **mapped(("custmer.name", "name", "string")))
+        source_schema([{"_id": 1, "customer": {"name": "x"}}], **mapped(("custmer.name", "name", None)))
+    found = source_schema([{"_id": 1}], **mapped(("custmer.name", "name", "string")))
     assert [c.name for c in found.columns] == ["_id", "name"]
 
 
 def test_a_type_that_there_is_none_of_is_refused() -> None:
     with pytest.raises(ConfigError, match="varchar"):
-        shape([{"_id": 1, "x": 1}], **mapped(("x", "x", "varchar")))
+        source_schema([{"_id": 1, "x": 1}], **mapped(("x", "x", "varchar")))
 
 
 def test_a_day_is_a_date() -> None:
     documents = [{"_id": 1, "x": MOMENT}]
-    of = shape(documents, **mapped(("x", "x", "date")))
+    of = source_schema(documents, **mapped(("x", "x", "date")))
     assert of.column("x").type == DATE  # type: ignore[union-attr]
     assert decoded(documents, of, explicit=True).column("x").to_pylist() == [MOMENT.date()]
 
 
 def test_nothing_is_known_of_a_collection_without_documents() -> None:
-    assert shape_of("shop.orders", CollectionSettings(), DocumentOf(), None, None) is None
+    assert schema_of("shop.orders", CollectionSettings(), DocumentOf(), None, None) is None

@@ -49,7 +49,7 @@ _REFUSALS = (Misfit, pa.ArrowException, OverflowError, UnicodeEncodeError)
 @dataclass(frozen=True, slots=True)
 class DecodedTable:
     name: str
-    shape: SourceSchema
+    source_schema: SourceSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +61,20 @@ class FeedDecoder:
     def keys(self, table: int, keys: pa.Array) -> pa.RecordBatch:
         """The key columns of canonical key texts; rows without columns if the table has no key."""
         known = self.tables[table]
-        columns = known.shape.key_columns
+        columns = known.source_schema.key_columns
         if not columns:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(keys), pa.struct([])))
         arrays = _sliced(known, keys, None, columns, lambda some, _: _key_columns(known, some))
         return pa.RecordBatch.from_arrays(arrays, schema=_schema(columns))
 
     def rows(self, table: int, keys: pa.Array, payloads: pa.Array) -> pa.RecordBatch:
-        """All columns of the table's shape, and those that they have outgrown; one that a payload lacks is NULL.
+        """All columns of the table's source schema, and those that they have outgrown; one that a payload lacks is
+        NULL.
 
         Raises UnknownColumn (facts `table`, `columns`), DoesNotFit, or BadInput if key and payload disagree.
         """
         known = self.tables[table]
-        columns = (*known.shape.columns, *known.shape.outgrown)
+        columns = (*known.source_schema.columns, *known.source_schema.outgrown)
         arrays = _sliced(known, keys, payloads, columns, lambda some, of_them: _row_columns(known, some, of_them))
         return pa.RecordBatch.from_arrays(arrays, schema=_schema(columns))
 
@@ -96,10 +97,10 @@ def exact_columns(table: DecodedTable, columns: Sequence[Column], keys: pa.Array
             columns=sorted(unknown),
         )
     carried = [_carried(table, column, keys, rows) for column in columns]
-    outgrown = [[None] * len(rows) for _ in table.shape.outgrown]
+    outgrown = [[None] * len(rows) for _ in table.source_schema.outgrown]
     for column, values in zip(columns, carried, strict=True):
         _share(table, column, values, outgrown)
-    homes = zip((*columns, *table.shape.outgrown), (*carried, *outgrown), strict=True)
+    homes = zip((*columns, *table.source_schema.outgrown), (*carried, *outgrown), strict=True)
     return [_exact_column(table, column, keys, values) for column, values in homes]
 
 
@@ -107,9 +108,9 @@ def fast_columns(table: DecodedTable, columns: Sequence[Column], payloads: pa.Ar
     """The fast road. Raises TakeExactRoad."""
 
     def convert(column: Column) -> Converter:
-        return _converter(table.shape, column)
+        return _converter(table.source_schema, column)
 
-    spelled = [column.name for column in columns if _is_spelled(table.shape, column)]
+    spelled = [column.name for column in columns if _is_spelled(table.source_schema, column)]
     try:
         return columns_of(payloads, plan(columns, convert, spelled=spelled))
     except TakeExactRoad:
@@ -119,14 +120,14 @@ def fast_columns(table: DecodedTable, columns: Sequence[Column], payloads: pa.Ar
 
 
 def _row_columns(table: DecodedTable, keys: pa.Array, payloads: pa.Array) -> list[pa.Array]:
-    columns = table.shape.columns
+    columns = table.source_schema.columns
     try:
         arrays = fast_columns(table, columns, payloads)
-        arrays += [pa.nulls(len(payloads), value_type(column.type)) for column in table.shape.outgrown]
+        arrays += [pa.nulls(len(payloads), value_type(column.type)) for column in table.source_schema.outgrown]
     except TakeExactRoad:
         arrays = exact_columns(table, columns, keys, payloads)
     places = {column.name: i for i, column in enumerate(columns)}
-    for column, array in zip(table.shape.key_columns, _key_columns(table, keys), strict=True):
+    for column, array in zip(table.source_schema.key_columns, _key_columns(table, keys), strict=True):
         place = places[column.name]
         _agree(table, column, keys, arrays[place], array)
         if arrays[place].null_count:
@@ -160,7 +161,7 @@ def _carried(table: DecodedTable, column: Column, keys: pa.Array, rows: Sequence
 def _share(table: DecodedTable, column: Column, values: list[Json], outgrown: Sequence[list[Json]]) -> None:
     """Moves each value that the column does not hold to the first of those it has outgrown that does. What none of them
     holds stays, to be refused."""
-    pairs = zip(table.shape.outgrown, outgrown, strict=True)
+    pairs = zip(table.source_schema.outgrown, outgrown, strict=True)
     olds = [(old, taken) for old, taken in pairs if old.carried_as[0] in column.carried_as]
     if not olds:
         return
@@ -173,7 +174,7 @@ def _share(table: DecodedTable, column: Column, values: list[Json], outgrown: Se
 
 def _holds(table: DecodedTable, column: Column, value: Json) -> bool:
     try:
-        pa.array([_converter(table.shape, column)(value)], value_type(column.type))
+        pa.array([_converter(table.source_schema, column)(value)], value_type(column.type))
     except _REFUSALS:
         return False
     return True
@@ -228,9 +229,9 @@ def _refuse_null(table: DecodedTable, column: Column, keys: pa.Array, payloads: 
 
 def _key_columns(table: DecodedTable, keys: pa.Array) -> list[pa.Array]:
     """Key texts become objects {"c0": ..., "c1": ...} and take the same roads as payloads."""
-    if not table.shape.key:
+    if not table.source_schema.key:
         return []
-    named = table.shape.key_columns
+    named = table.source_schema.key_columns
     if not named:
         return []
     if len(named) == 1 and (whole := _whole_numbers(named[0], keys)) is not None:
@@ -319,7 +320,7 @@ def _parsed_key(table: str, key: str, count: int) -> list[Json]:
 
 
 def _exact_column(table: DecodedTable, column: Column, keys: pa.Array, values: list[Json]) -> pa.Array:
-    convert = _converter(table.shape, column)
+    convert = _converter(table.source_schema, column)
     to = value_type(column.type)
     try:
         return pa.array([None if value is None else convert(value) for value in values], to)
@@ -341,14 +342,14 @@ def _exact_column(table: DecodedTable, column: Column, keys: pa.Array, values: l
         raise
 
 
-def _converter(shape: SourceSchema, column: Column) -> Converter:
+def _converter(source_schema: SourceSchema, column: Column) -> Converter:
     """A key of unbounded decimals is written in its canonical spelling, or a later delete would not find it."""
-    return canonical(column) if _is_spelled(shape, column) else converter(column)
+    return canonical(column) if _is_spelled(source_schema, column) else converter(column)
 
 
-def _is_spelled(shape: SourceSchema, column: Column) -> bool:
+def _is_spelled(source_schema: SourceSchema, column: Column) -> bool:
     family = parse_source_type(column.source_type).family
-    return column.name in shape.key and family is Family.DECIMAL and column.type == iceberg.STRING
+    return column.name in source_schema.key and family is Family.DECIMAL and column.type == iceberg.STRING
 
 
 def _has_odd_numbers(column: Column) -> bool:

@@ -67,7 +67,7 @@ class KeyRule:
                 Family.VECTOR: "a vector cannot be an Iceberg key",
                 Family.ARRAY: "an array cannot be an Iceberg key",
                 Family.JSON: "JSON has several spellings of one value",
-                Family.GEO: "a shape has several spellings",
+                Family.GEO: "a source schema has several spellings",
             }.get(family)
             if family is Family.COLLATED and _EXTENSION.search(collation(column.source_type)):
                 reason = "strings that differ, as in their case, may be equal under this collation"

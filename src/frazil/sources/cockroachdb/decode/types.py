@@ -214,9 +214,9 @@ def column(
     return Column(name, parse_source_type(source_type, rules).type, source_type, origin, required)
 
 
-def carrier(shape: SourceSchema, name: str) -> Column | None:
+def carrier(source_schema: SourceSchema, name: str) -> Column | None:
     """The column whose values rows carry under this name."""
-    return next((known for known in shape.columns if name in known.carried_as), None)
+    return next((known for known in source_schema.columns if name in known.carried_as), None)
 
 
 def collation(source_type: str) -> str:

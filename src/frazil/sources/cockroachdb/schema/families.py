@@ -106,28 +106,28 @@ def enriched(rows: Sequence[FamilyRows]) -> Knowledge:
 
 def with_families(
     table: str,
-    shape: SourceSchema,
+    source_schema: SourceSchema,
     met: Collection[str],
     rows: Sequence[FamilyRows],
     taken_out: Callable[[], Sequence[str]],
 ) -> SourceSchema:
-    """The shape, whose columns know their families as far as rows or the table's own memory tell. `met` are the
+    """The source schema, whose columns know their families as far as rows or the table's own memory tell. `met` are the
     families that have files, `taken_out` tells those that are tables of their own.
 
     Raises ConfigError or BadInput if rows of the table cannot be put together: nobody tells whether they exist.
     """
-    if not set(met) - {UNNAMED} and not families(shape):
-        return shape
-    primary = _primary(table, shape, met, rows)
+    if not set(met) - {UNNAMED} and not families(source_schema):
+        return source_schema
+    primary = _primary(table, source_schema, met, rows)
     owner: dict[str, str] = {}
     for one in sorted(rows, key=lambda one: (one.family != UNNAMED, one.version)):
         owner.update(dict.fromkeys(one.profile.columns, one.family))
     columns = tuple(
-        replace(column, family=primary if column.name in shape.key else _family(column, owner))
-        for column in shape.columns
+        replace(column, family=primary if column.name in source_schema.key else _family(column, owner))
+        for column in source_schema.columns
     )
-    outgrown = tuple(replace(column, family=_family(column, owner)) for column in shape.outgrown)
-    found = replace(shape, columns=columns, outgrown=outgrown)
+    outgrown = tuple(replace(column, family=_family(column, owner)) for column in source_schema.outgrown)
+    found = replace(source_schema, columns=columns, outgrown=outgrown)
     if primary is None:
         _refuse_without_primary(table, set(met) - set(families(found)), taken_out())
     return found
@@ -138,11 +138,11 @@ def _family(column: Column, owner: dict[str, str]) -> str | None:
     return column.family if told is None or (told == UNNAMED and column.family is not None) else told
 
 
-def _primary(table: str, shape: SourceSchema, met: Collection[str], rows: Sequence[FamilyRows]) -> str | None:
+def _primary(table: str, source_schema: SourceSchema, met: Collection[str], rows: Sequence[FamilyRows]) -> str | None:
     def holds_key(profile: Profile) -> bool:
-        return all(any(name in profile.columns for name in key.carried_as) for key in shape.key_columns)
+        return all(any(name in profile.columns for name in key.carried_as) for key in source_schema.key_columns)
 
-    known = primary_family(shape)
+    known = primary_family(source_schema)
     owners = {one.family for one in rows if holds_key(one.profile)}
     named = owners - {UNNAMED}
     if len(named) == 1:

@@ -1,6 +1,6 @@
 """What the values of a table look like, gathered in tasks and merged: the ground for inference.
 
-    split --profile_split--> Profile --merge--> Profile --shapes.inferred--> columns, key
+    split --profile_split--> Profile --merge--> Profile --schema.inferred--> columns, key
 
 A profile is small whatever it saw: for each column the kinds of its values and how many digits they need; for
 each place in the key, counted from its end, the columns that held the same value in every row.

@@ -1,4 +1,4 @@
-"""What several places know of a table becomes one shape. Pure.
+"""What several places know of a table becomes one source schema. Pure.
 
 configuration   amount DECIMAL(12,2)                        the first that knows a column tells its type
 sql             c INT8, identity 104.2                      the source's own identity of a column outlives its name:
@@ -49,8 +49,8 @@ _KINDS: Mapping[Family, frozenset[ValueKind]] = {
 _INT4_DIGITS = 9  # so many always fit
 
 
-def resolve_shape(places: Sequence[Knowledge], *, key_optional: bool = False) -> SourceSchema | None:
-    """The shape known from these places, the first of them winning; None while columns or key are missing.
+def resolve_schema(places: Sequence[Knowledge], *, key_optional: bool = False) -> SourceSchema | None:
+    """The source schema known from these places, the first of them winning; None while columns or key are missing.
 
     Columns that the source told have the source's names, those that only the table knows the table's.
     """
@@ -99,33 +99,37 @@ def resolve_shape(places: Sequence[Knowledge], *, key_optional: bool = False) ->
 
 
 def heard_by_rows(
-    shape: SourceSchema, seen: Profile, of_table: Sequence[Column], *, new_columns: bool = False
+    source_schema: SourceSchema, seen: Profile, of_table: Sequence[Column], *, new_columns: bool = False
 ) -> SourceSchema:
-    """The shape once rows were looked at. `of_table` are the table's columns, retired ones too.
+    """The source schema once rows were looked at. `of_table` are the table's columns, retired ones too.
 
     The source describes its columns as they are now, and rows may be older: one that fits the table's column and not
     the described type is still of the table's. Where nothing but the table tells a type and rows have outgrown it, it
     is widened; with `new_columns` one that cannot be widened becomes what the rows look like. If rows from before and
     after a change lie side by side, those from before go to the column that theirs has outgrown (H14).
     """
-    key = set(shape.key)
+    key = set(source_schema.key)
     heard = [
-        (known, ()) if known.name in key else _heard(known, seen, of_table, new_columns) for known in shape.columns
+        (known, ()) if known.name in key else _heard(known, seen, of_table, new_columns)
+        for known in source_schema.columns
     ]
     outgrown = tuple(old for _, olds in heard for old in olds)
-    return replace(shape, columns=tuple(known for known, _ in heard), outgrown=outgrown)
+    return replace(source_schema, columns=tuple(known for known, _ in heard), outgrown=outgrown)
 
 
-def without_dropped(shape: SourceSchema, seen: Profile) -> SourceSchema:
-    """The shape without columns that only the table knows, if rows were seen and every column of theirs is described:
-    then whoever described them did not forget one."""
+def without_dropped(source_schema: SourceSchema, seen: Profile) -> SourceSchema:
+    """The source schema without columns that only the table knows, if rows were seen and every column of theirs is
+    described: then whoever described them did not forget one."""
     described = {
-        name for known in shape.columns if known.origin in (CONFIGURATION, SQL, ENRICHED) for name in known.carried_as
+        name
+        for known in source_schema.columns
+        if known.origin in (CONFIGURATION, SQL, ENRICHED)
+        for name in known.carried_as
     }
     if not seen.columns or not described or not set(seen.columns) <= described:
-        return shape
-    kept = tuple(known for known in shape.columns if known.origin != TABLE or known.name in shape.key)
-    return replace(shape, columns=kept)
+        return source_schema
+    kept = tuple(known for known in source_schema.columns if known.origin != TABLE or known.name in source_schema.key)
+    return replace(source_schema, columns=kept)
 
 
 def fits_rows(seen: ColumnProfile, source_type: str) -> bool:

@@ -156,8 +156,8 @@ def inferred_key(profile: Profile, table: str) -> tuple[str, ...]:
 
 
 def check_enough(table: str, places: Sequence[Knowledge], profile: Profile, *, is_csv: bool) -> None:
-    """Raises if no shape was found and more rows like these would not tell one either; waiting for them would be
-    waiting forever. Returns if all that was seen are deletes."""
+    """Raises if no source schema was found and more rows like these would not tell one either; waiting for them would
+    be waiting forever. Returns if all that was seen are deletes."""
     if is_csv:
         raise ConfigError(
             f"{table}: CSV files tell neither types nor key",

@@ -1,6 +1,6 @@
 """A sinkless changefeed as a source: a relay writes its rows to a spool, and the cloud storage source reads that.
 
-    open(frontiers) --> Relay(cursor = the oldest of them) --files--> spool --> CloudFeed --> splits, shapes, roads
+    open(frontiers) --> Relay(cursor = the oldest of them) --files--> spool --> CloudFeed --> splits
     lost connection --> SourceUnavailable --> the pipeline reads its ledgers and opens again
 
 The spool lies on this machine's disk, so executors must share it: local mode, or a shared FRAZIL_HOME.
@@ -172,10 +172,10 @@ class SinklessFeed:
             elif self._heard is not None:
                 self._nothing_of[name] = Frontier(self._heard)
 
-    def shapes(
+    def schemas(
         self, splits: Sequence[Split], targets: Mapping[str, KnownTable], *, look: bool = False, ask: bool = False
     ) -> Mapping[str, SourceSchema]:
-        return self._feed.shapes(splits, targets, look=look, ask=ask)
+        return self._feed.schemas(splits, targets, look=look, ask=ask)
 
     def schema_changed(self, table: str, splits: Sequence[Split]) -> bool:
         return self._feed.schema_changed(table, splits)
@@ -183,8 +183,8 @@ class SinklessFeed:
     def preview(self, table: str, target: KnownTable | None) -> SourceSchema | None:
         return self._feed.preview(table, target)
 
-    def reader(self, index: Mapping[str, int], shapes: Mapping[str, SourceSchema]) -> Reader:
-        return self._feed.reader(index, shapes)
+    def reader(self, index: Mapping[str, int], schemas: Mapping[str, SourceSchema]) -> Reader:
+        return self._feed.reader(index, schemas)
 
-    def decoder(self, index: Mapping[str, int], shapes: Mapping[str, SourceSchema]) -> Decoder:
-        return self._feed.decoder(index, shapes)
+    def decoder(self, index: Mapping[str, int], schemas: Mapping[str, SourceSchema]) -> Decoder:
+        return self._feed.decoder(index, schemas)

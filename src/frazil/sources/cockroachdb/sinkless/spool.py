@@ -3,7 +3,7 @@
     <spool>/run-<session>/
         open/   files being written                          feed/   whole files only, in the sink's own names
 
-    row --> open/... --full, or resolved--> fsync, rename --> feed/<stamp>-<session>-1-1-<file>-<topic>-<shape>.ndjson
+    row --> open/... --full, or resolved--> fsync, rename --> feed/<stamp>-<session>-1-1-<file>-<topic>-<layout>.ndjson
     resolved R ------all open files first, then------------> feed/<R>.RESOLVED
 
 So the cloud storage source reads a sinkless feed by the same rules as any other: every row at or before R lies
@@ -65,8 +65,8 @@ class FeedSpool:
         self._stamp = (start.cursor or Hlc(0)).file_stamp
         self._files: dict[tuple[str, int], _OpenFile] = {}
         self._file_number = 0
-        self._shapes: dict[str, dict[frozenset[str], int]] = {}
-        self._newest_shape: dict[str, int] = {}
+        self._layouts: dict[str, dict[frozenset[str], int]] = {}
+        self._newest_layout: dict[str, int] = {}
 
     def prepare(self) -> None:
         """Makes this run's directory and removes those of earlier runs. A resumed feed begins with the RESOLVED
@@ -88,7 +88,7 @@ class FeedSpool:
             if not key:
                 raise BadInput(f"a row of {topic} came without its key", hint=_ROW_HINT, table=topic)
             line = b'{"key": ' + key + b", " + line.lstrip()[1:]
-        place = topic, self._shape(topic, document["after"])
+        place = topic, self._take_schema(topic, document["after"])
         file = self._file_at(place)
         file.handle.write(line + b"\n")
         file.size += len(line) + 1
@@ -121,13 +121,13 @@ class FeedSpool:
             path.unlink(missing_ok=True)
         return len(behind)
 
-    def _shape(self, topic: str, after: Mapping[str, Any] | None) -> int:
+    def _take_schema(self, topic: str, after: Mapping[str, Any] | None) -> int:
         """A number for each set of columns, since a file promises one set for all its rows. A delete fits any."""
         if after is None:
-            return self._newest_shape.setdefault(topic, 1)
-        numbers = self._shapes.setdefault(topic, {})
+            return self._newest_layout.setdefault(topic, 1)
+        numbers = self._layouts.setdefault(topic, {})
         number = numbers.setdefault(frozenset(after), len(numbers) + 1)
-        self._newest_shape[topic] = number
+        self._newest_layout[topic] = number
         return number
 
     def _file_at(self, place: tuple[str, int]) -> _OpenFile:
@@ -135,8 +135,8 @@ class FeedSpool:
         if file is None:
             if len(self._files) >= OPEN_FILES_MAX:
                 self._close(next(iter(self._files)))  # the one open for longest
-            topic, shape = place
-            name = f"{self._stamp}-{self._session}-1-1-{self._file_number:08x}-{topic}-{shape:x}.ndjson"
+            topic, layout = place
+            name = f"{self._stamp}-{self._session}-1-1-{self._file_number:08x}-{topic}-{layout:x}.ndjson"
             self._file_number += 1
             file = self._files[place] = _OpenFile(name, (self._parts / name).open("wb"))
         return file

@@ -132,7 +132,7 @@ def translation(error: PyMongoError, uri: str, table: str | None = None) -> Fraz
         if error.code == _UNAUTHORIZED:
             return ConfigError(
                 f"{named}: the user may not do what is needed: {words}",
-                hint="Grant it the role `read` on the databases it mirrors; several databases in one pipeline need "
+                hint="Grant it the role `read` on the databases it reads; several databases in one pipeline need "
                 "readAnyDatabase, since they share one change stream.",
                 **facts,
             )

@@ -45,7 +45,7 @@ class DecodedCollection:
     """`explicit` if columns are carried by paths, and fields that no column takes are left out."""
 
     name: str
-    shape: SourceSchema
+    source_schema: SourceSchema
     explicit: bool = False
 
 
@@ -57,7 +57,7 @@ class DocumentDecoder:
 
     def keys(self, table: int, keys: pa.Array) -> pa.RecordBatch:
         known = self.tables[table]
-        (column,) = known.shape.key_columns
+        (column,) = known.source_schema.key_columns
 
         def part(some: slice) -> pa.RecordBatch:
             return pa.RecordBatch.from_arrays([_keys(known, column, keys[some])], schema=_schema([column]))
@@ -67,7 +67,7 @@ class DocumentDecoder:
     def rows(self, table: int, keys: pa.Array, payloads: pa.Array) -> pa.RecordBatch:
         """Raises UnknownColumn (facts `table`, `columns`), DoesNotFit, or BadInput for a document that is none."""
         known = self.tables[table]
-        schema = _schema(known.shape.columns)
+        schema = _schema(known.source_schema.columns)
         step = max(1, min(_SLICE, _SLICE_BYTES * len(payloads) // max(payloads.nbytes, 1)))
 
         def part(some: slice) -> pa.RecordBatch:
@@ -154,7 +154,7 @@ def _rows(known: DecodedCollection, keys: pa.Array, payloads: pa.Array, schema: 
 def _together(known: DecodedCollection, keys: pa.Array, payloads: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
     columns = _others(known)
     paths = [_path(column, known.explicit) for column in columns]
-    (key,) = known.shape.key_columns
+    (key,) = known.source_schema.key_columns
     fields = Fields.of(payloads, [*key.carried_as, *(name for path in paths for name in path.roots)])
     if fields.strangers and not known.explicit:
         raise _unknown(known, fields.strangers)
@@ -173,11 +173,11 @@ def _together(known: DecodedCollection, keys: pa.Array, payloads: pa.Array, sche
         arrays[column.name] = array
     if unknown and not known.explicit:
         raise _unknown(known, unknown)
-    return pa.RecordBatch.from_arrays([arrays[column.name] for column in known.shape.columns], schema=schema)
+    return pa.RecordBatch.from_arrays([arrays[column.name] for column in known.source_schema.columns], schema=schema)
 
 
 def _others(known: DecodedCollection) -> list[Column]:
-    return [column for column in known.shape.columns if column.name not in known.shape.key]
+    return [column for column in known.source_schema.columns if column.name not in known.source_schema.key]
 
 
 def _path(column: Column, explicit: bool) -> Path:
@@ -189,10 +189,10 @@ def _apart(known: DecodedCollection, keys: pa.Array, payloads: pa.Array, schema:
     documents = documents_of(keys, payloads, known.name)
     if not known.explicit:
         _refuse_unknown(known, documents)
-    (key,) = known.shape.key
+    (key,) = known.source_schema.key
     unknown: set[str] = set()
     arrays = []
-    for column in known.shape.columns:
+    for column in known.source_schema.columns:
         if column.name == key:
             arrays.append(_keys(known, column, keys))
             continue
@@ -240,7 +240,7 @@ def _cast(column: Column, values: list[Any]) -> list[Any]:
 
 
 def _refuse_unknown(known: DecodedCollection, documents: Sequence[dict[str, Any]]) -> None:
-    names = {name for column in known.shape.columns for name in column.carried_as}
+    names = {name for column in known.source_schema.columns for name in column.carried_as}
     unknown: set[str] = set()
     for document in documents:
         if not document.keys() <= names:

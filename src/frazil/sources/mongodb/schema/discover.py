@@ -18,7 +18,7 @@ from frazil.sources.mongodb.client.deployment import CollectionFacts, Sample
 from frazil.sources.mongodb.decode.document_ids import CANONICAL
 from frazil.sources.mongodb.schema.bson_types import BsonType, DocumentOf, OnConflict, shown
 from frazil.sources.mongodb.schema.profile import joined
-from frazil.sources.mongodb.schema.schema import CollectionSettings, missing_paths, shape_of, unmapped
+from frazil.sources.mongodb.schema.schema import CollectionSettings, missing_paths, schema_of, unmapped
 
 _COUNTED_MAX = 10_000
 _CANONICAL_KEY = (
@@ -47,7 +47,7 @@ class Describer:
         self._counted: dict[str, None] = {}
         self._left_out: dict[str, Counter[str]] = {}
 
-    def shapes(
+    def schemas(
         self, splits: Sequence[Split], targets: Mapping[str, KnownTable], look: bool
     ) -> Mapping[str, SourceSchema]:
         """Raises ConfigError for an impossible mapping."""
@@ -63,16 +63,16 @@ class Describer:
                 sample = self.sample(name)
             if look or (target is None and sample.id_type is None):
                 sample = joined([sample, self._look(own)])
-            shape = self.shape(name, sample, target)
-            if shape is not None:
-                found[name] = shape
+            source_schema = self.source_schema(name, sample, target)
+            if source_schema is not None:
+                found[name] = source_schema
         return found
 
-    def shape(self, name: str, sample: Sample, target: KnownTable | None) -> SourceSchema | None:
-        shape = shape_of(name, self._settings[name], sample.seen, sample.id_type, target, self._conflict(name))
-        if shape is not None and any(column.source_type == CANONICAL for column in shape.key_columns):
+    def source_schema(self, name: str, sample: Sample, target: KnownTable | None) -> SourceSchema | None:
+        source_schema = schema_of(name, self._settings[name], sample.seen, sample.id_type, target, self._conflict(name))
+        if source_schema is not None and any(column.source_type == CANONICAL for column in source_schema.key_columns):
             self.tell_once(_CANONICAL_KEY, name)
-        return shape
+        return source_schema
 
     def sample(self, name: str) -> Sample:
         sample = self._take_sample(name, self._conflict(name))

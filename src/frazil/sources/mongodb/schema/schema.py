@@ -46,7 +46,7 @@ class CollectionSettings:
         return tuple(sorted({ID, *(one.source.split(".")[0] for one in self.fields)}))
 
 
-def shape_of(
+def schema_of(
     table: str,
     settings: CollectionSettings,
     seen: DocumentOf,

@@ -29,22 +29,22 @@ OnBad = Callable[[int, str, BadInput], None]
 
 
 def csv_rows(
-    stream: Any, path: str, table: str, shape: SourceSchema, *, header: bool, on_bad: OnBad | None = None
+    stream: Any, path: str, table: str, source_schema: SourceSchema, *, header: bool, on_bad: OnBad | None = None
 ) -> Iterator[tuple[int, dict[str, Json]]]:
     """Line numbers and rows. Raises BadInput naming file and line; `on_bad` takes the error of a single row instead,
     with the row's line and text."""
     csv.field_size_limit(FIELD_MAX)
     lines = csv.reader(io.TextIOWrapper(stream, encoding="utf-8", newline=""), strict=True)
-    columns: Sequence[tuple[Column, SourceType]] | None = None if header else _typed(shape.columns)
+    columns: Sequence[tuple[Column, SourceType]] | None = None if header else _typed(source_schema.columns)
     line = 0
     try:
         for record in lines:
             line, previous = lines.line_num, line
             if columns is None:
-                columns = _typed(_named(record, shape, table, path))
+                columns = _typed(_named(record, source_schema, table, path))
             elif record or len(columns) == 1:
                 try:
-                    row = _row(record or [""], columns, shape, f"{path}:{previous + 1}", table)
+                    row = _row(record or [""], columns, source_schema, f"{path}:{previous + 1}", table)
                 except BadInput as error:
                     if on_bad is None:
                         raise
@@ -59,10 +59,10 @@ def _typed(columns: Sequence[Column]) -> list[tuple[Column, SourceType]]:
     return [(column, parse_source_type(column.source_type)) for column in columns]
 
 
-def _named(names: list[str], shape: SourceSchema, table: str, path: str) -> list[Column]:
+def _named(names: list[str], source_schema: SourceSchema, table: str, path: str) -> list[Column]:
     found = []
     for name in names:
-        column = carrier(shape, name)
+        column = carrier(source_schema, name)
         if column is None:
             raise ConfigError(
                 f"{path}: the header names the column {name}, which {table} does not have",
@@ -75,7 +75,7 @@ def _named(names: list[str], shape: SourceSchema, table: str, path: str) -> list
 
 
 def _row(
-    record: list[str], columns: Sequence[tuple[Column, SourceType]], shape: SourceSchema, place: str, table: str
+    record: list[str], columns: Sequence[tuple[Column, SourceType]], source_schema: SourceSchema, place: str, table: str
 ) -> dict[str, Json]:
     if len(record) != len(columns):
         raise BadInput(
@@ -86,7 +86,7 @@ def _row(
     row: dict[str, Json] = {}
     for text, (column, source) in zip(record, columns, strict=True):
         name = column.carried_as[0]
-        if text == _NULL and not column.required and column.name not in shape.key:
+        if text == _NULL and not column.required and column.name not in source_schema.key:
             row[name] = None
             continue
         try:

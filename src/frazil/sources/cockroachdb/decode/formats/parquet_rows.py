@@ -42,7 +42,7 @@ class ParquetRow:
 
 
 def parquet_rows(
-    data: bytes, path: str, table: str, shape: SourceSchema | None, *, on_bad: OnBad | None = None
+    data: bytes, path: str, table: str, source_schema: SourceSchema | None, *, on_bad: OnBad | None = None
 ) -> Iterator[ParquetRow]:
     """Raises BadInput naming the file; `on_bad` takes the error of a single row instead, with its number and text."""
     number = 0
@@ -53,7 +53,8 @@ def parquet_rows(
         metadata = [name for name in (_EVENT, _UPDATED) if name in file.schema_arrow.names]
         batches = file.iter_batches(batch_size=_ROWS, columns=None)
         render = {
-            name: _renderer(name, file.schema_arrow.field(name).type, kinds, _pinned(name, shape)) for name in names
+            name: _renderer(name, file.schema_arrow.field(name).type, kinds, _pinned(name, source_schema))
+            for name in names
         }
         for batch in batches:
             columns = {name: batch.column(name).to_pylist() for name in (*names, *metadata)}
@@ -81,8 +82,8 @@ def parquet_rows(
 Renderer = Callable[[Any], Json]
 
 
-def _pinned(name: str, shape: SourceSchema | None) -> SourceType | None:
-    column = carrier(shape, name) if shape else None
+def _pinned(name: str, source_schema: SourceSchema | None) -> SourceType | None:
+    column = carrier(source_schema, name) if source_schema else None
     return parse_source_type(column.source_type) if column else None
 
 

@@ -1,6 +1,6 @@
 """Keeps `_frazil.checkpoints` beside the ledgers: one commit for all tables of a pipeline, soon after an epoch lands.
 
-    loops --changed--> dirty --a moment later--> rows of all mirrors --record--> the mirror table
+    loops --changed--> dirty --a moment later--> rows of all main tables --record--> the table
 
 In a thread of its own, and never waited for: epochs that land while it is at work share the next commit. Nothing is
 decided from it (H48).
@@ -31,19 +31,19 @@ class RecordsCheckpoints(Protocol):
 
 
 class Checkpointing:
-    """`mirrors` are asked for when there is something to record."""
+    """`main_tables` are asked for when there is something to record."""
 
     def __init__(
         self,
         records: RecordsCheckpoints,
         job: JobId,
-        mirrors: Callable[[], Sequence[TargetTable]],
+        main_tables: Callable[[], Sequence[TargetTable]],
         clock: Clock,
         threads: Threads,
     ) -> None:
         self._records = records
         self._job = job
-        self._mirrors = mirrors
+        self._main_tables = main_tables
         self._recorded: list[Checkpoint] = []
         self._soon = Debounced(self._record, clock, threads, "frazil-checkpoints", EVERY_SECONDS)
 
@@ -56,29 +56,29 @@ class Checkpointing:
         self._soon.end(patience)
 
     def _record(self) -> None:
-        rows = [checkpoint_of(mirror) for mirror in self._mirrors()]
+        rows = [checkpoint_of(table) for table in self._main_tables()]
         if rows == self._recorded:
             return
         try:
             if self._records.record(self._job, rows):
                 self._recorded = rows
-        except Exception as error:  # a mirror stops nothing, whatever it met
+        except Exception as error:  # this stops nothing, whatever it met
             _log.warning("the checkpoints were not recorded", reason=f"{type(error).__name__}: {error}")
 
 
-def checkpoint_of(mirror: TargetTable) -> Checkpoint:
-    published = mirror.progress.published
-    database, _, collection = mirror.source.rpartition(".")
+def checkpoint_of(table: TargetTable) -> Checkpoint:
+    published = table.progress.published
+    database, _, collection = table.source.rpartition(".")
     notes = _notes(published)
     return Checkpoint(
-        sync_id=mirror.name,
-        state=mirror.state,
+        sync_id=table.name,
+        state=table.state,
         source_database=database or None,
         source_collection=collection,
         resume_token=notes.get("token"),
         high_water_mark_id=notes.get("load"),
-        documents_processed=mirror.rows if mirror.load is None else max(mirror.rows, mirror.load.done),
-        last_snapshot_id=mirror.snapshot_id,
+        documents_processed=table.rows if table.load is None else max(table.rows, table.load.done),
+        last_snapshot_id=table.snapshot_id,
         resolved=None if published is None else published.position,
     )
 
