@@ -50,7 +50,7 @@ UPWARD = {
 }
 PURE_PACKAGES = ("model", "commit")
 PERFORMERS = {"commit/publisher.py", "commit/resync_runner.py", "commit/fence.py"}
-ARROW_TYPES = {"model/arrow.py", "model/ports.py"}
+ARROW_TYPES = {"model/arrow.py"}
 WORLD = {"time", "random", "os", "socket", "subprocess", "pyspark", "py4j", "threading", "requests"}
 JVM_PACKAGE = "iceberg"
 LINES_MAX = 500

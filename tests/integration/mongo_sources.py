@@ -10,8 +10,8 @@ from typing import Any
 
 from frazil.clock import SystemClock
 from frazil.model.frontier import Frontier, Window
-from frazil.model.ports import Split
 from frazil.model.position import ClusterTime, Position
+from frazil.sources.base import InputPartition
 from frazil.sources.mongodb.reader import rows_of
 from frazil.sources.mongodb.schema.profile import joined, look_at
 from frazil.sources.mongodb.schema.schema import CollectionSettings
@@ -53,7 +53,7 @@ class MakeSource:
                 named=names, matches=lambda name: bool(pattern) and name.startswith(pattern), has_patterns=bool(pattern)
             ),
             settings=EachAlike(**(settings or {})),
-            look=lambda splits: joined(look_at(uri, split) for split in splits),
+            look=lambda partitions: joined(look_at(uri, partition) for partition in partitions),
             limits=SegmentLimits(**{"flush_interval": 0.05, **limits}),
             spool=self._spool,
             clock=SystemClock(),
@@ -65,7 +65,7 @@ class MakeSource:
 
     def close(self) -> None:
         for source in self._made:
-            source.close()
+            source.stop()
 
 
 @contextmanager
@@ -78,8 +78,8 @@ def sources(spool: Path) -> Iterator[MakeSource]:
         made.close()
 
 
-def changes(uri: str, splits: Sequence[Split]) -> list[dict[str, Any]]:
-    batches = [batch for split in splits for batch in rows_of(uri, split)]
+def changes(uri: str, partitions: Sequence[InputPartition]) -> list[dict[str, Any]]:
+    batches = [batch for partition in partitions for batch in rows_of(uri, partition)]
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -87,12 +87,12 @@ def walk(source: MongoDatabase, uri: str, name: str, until: int = 0) -> list[tup
     """Each resolved position with its changes, as a run would take them, until nothing is offered any more."""
     frontier: Frontier | None = None
     found = []
-    while positions := source.poll():
+    while positions := source.latest():
         for position in positions:
             assert isinstance(position, ClusterTime)
-            splits = source.splits(Window((position,)), {name: frontier}, {name: 0})
-            found.append((position, changes(uri, splits)))
-            frontier = Frontier(position, source.notes(name, position, ()))
+            partitions = source.partitions(Window((position,)), {name: frontier}, {name: 0})
+            found.append((position, changes(uri, partitions)))
+            frontier = Frontier(position, source.resume_state(name, position, ()))
             if until and len(found) >= until:
                 return found
     return found
@@ -105,10 +105,10 @@ def walk_on(
     found: list[tuple[ClusterTime, list[dict[str, Any]]]] = []
     frontier = Frontier(after)
     for _ in range(400):
-        for position in source.poll():
+        for position in source.latest():
             assert isinstance(position, ClusterTime)
-            splits = source.splits(Window((position,)), {name: frontier}, {name: 0})
-            found.append((position, changes(uri, splits)))
+            partitions = source.partitions(Window((position,)), {name: frontier}, {name: 0})
+            found.append((position, changes(uri, partitions)))
             frontier = Frontier(position)
         if sum(len(rows) for _, rows in found) >= wanted:
             return found
@@ -124,12 +124,12 @@ def follow(
     told: dict[str, list[str]] = {name: [] for name in names}
     index = {name: number for number, name in enumerate(names)}
     for _ in range(400):
-        for position in source.poll():
-            splits = source.splits(Window((position,)), dict.fromkeys(names, frontier), index)
-            for split in splits:
-                told[names[split.table]] += [row["key"] for row in changes(uri, [split])]
+        for position in source.latest():
+            partitions = source.partitions(Window((position,)), dict.fromkeys(names, frontier), index)
+            for partition in partitions:
+                told[names[partition.table]] += [row["key"] for row in changes(uri, [partition])]
             frontier = Frontier(position)
         if is_done(told):
             return told
         threading.Event().wait(0.05)
-    raise AssertionError(f"only {told} came, lost are {dict(source.lost())}")
+    raise AssertionError(f"only {told} came, lost are {dict(source.lost_tables())}")

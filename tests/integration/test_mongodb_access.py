@@ -40,7 +40,7 @@ def test_a_collection_that_is_not_there_yet_is_said_to_be_missing(
     name = f"{database.name}.ordres"
     source = make(mongodb.uri, name)
     assert "no such collection" in source.remarks(name)[0]
-    source.open({name: None})
+    source.initial({name: None})
     assert not any(rows for _, rows in walk(source, mongodb.uri, name, until=1))
     database["ordres"].insert_one({"_id": 1})
     assert walk_on(source, mongodb.uri, name, ClusterTime(0), wanted=1)
@@ -58,7 +58,7 @@ def test_a_user_with_a_password_reads_what_it_may(make: MakeSource) -> None:
             roles = [{"role": "read", "db": "shop"}]
             client.admin.command("createUser", "frazil", pwd="s@crt", roles=roles)
             source = make(uri, "shop.orders")
-            source.open({"shop.orders": None})
+            source.initial({"shop.orders": None})
             loaded = walk(source, uri, "shop.orders", until=1)
             assert [row["key"] for _, rows in loaded for row in rows] == [id_text(1)]
             client["shop"]["orders"].update_one({"_id": 1}, {"$set": {"v": 1}})
@@ -81,7 +81,7 @@ def test_tls_is_set_in_the_uri(make: MakeSource, tmp_path: Path) -> None:
         with MongoClient[dict[str, Any]](uri) as client:
             client["shop"]["orders"].insert_one({"_id": 1})
         source = make(uri, "shop.orders")
-        source.open({"shop.orders": None})
+        source.initial({"shop.orders": None})
         assert [row["key"] for _, rows in walk(source, uri, "shop.orders") for row in rows] == [id_text(1)]
         with pytest.raises(SourceUnavailable, match="did not answer"):
             make(f"{server.uri}&serverSelectionTimeoutMS=1000", "shop.orders").tables()

@@ -14,7 +14,7 @@ from pymongo.database import Database
 from servers.mongod import Mongod
 
 from frazil.errors import ConfigError
-from frazil.model.change import Op, SplitReport
+from frazil.model.change import Op, PartitionReport
 from frazil.model.frontier import Frontier, Window
 from frazil.model.position import ClusterTime
 from frazil.sources.cutting_reader import cut_of
@@ -30,14 +30,14 @@ def test_post_images_show_each_document_as_it_was_then(mongodb: Mongod, database
     database.create_collection("orders", changeStreamPreAndPostImages={"enabled": True})
     orders, name = database["orders"], f"{database.name}.orders"
     source = make(mongodb.uri, name)
-    source.open({name: None})
+    source.initial({name: None})
     start = ClusterTime(source._now)
-    source.close()
+    source.stop()
     orders.insert_one({"_id": 1, "v": 0})
     for v in (1, 2, 3):
         orders.update_one({"_id": 1}, {"$set": {"v": v}})
     orders.delete_one({"_id": 1})
-    source.open({name: Frontier(start)})
+    source.initial({name: Frontier(start)})
     told = [row for _, rows in walk_on(source, mongodb.uri, name, start, wanted=5) for row in rows]
     assert [bson.decode(row["payload"])["v"] for row in told if row["op"] == Op.UPSERT] == [0, 1, 2, 3]
     assert "post-images are on" in " ".join(source.remarks(name))
@@ -59,19 +59,19 @@ def test_each_collection_is_as_exact_as_its_images_allow(
     database.create_collection("exact", changeStreamPreAndPostImages={"enabled": True})
     names = [f"{database.name}.exact", f"{database.name}.plain"]
     source = make(mongodb.uri, *names)
-    source.open(dict.fromkeys(names))
+    source.initial(dict.fromkeys(names))
     start = ClusterTime(source._now)
-    source.close()
+    source.stop()
     for collection in ("exact", "plain"):
         database[collection].insert_one({"_id": 1, "v": 0})
         for v in (1, 2, 3):
             database[collection].update_one({"_id": 1}, {"$set": {"v": v}})
-    source.open(dict.fromkeys(names, Frontier(start)))
+    source.initial(dict.fromkeys(names, Frontier(start)))
     for name, values in zip(names, ([0, 1, 2, 3], [0, 3, 3, 3]), strict=True):
         told = [row for _, rows in walk_on(source, mongodb.uri, name, start, wanted=4) for row in rows]
         assert [bson.decode(row["payload"])["v"] for row in told] == values
-        source.close()
-        source.open(dict.fromkeys(names, Frontier(start)))
+        source.stop()
+        source.initial(dict.fromkeys(names, Frontier(start)))
 
 
 def test_many_updates_are_looked_up_together_and_each_key_gets_its_own_document(
@@ -81,12 +81,12 @@ def test_many_updates_are_looked_up_together_and_each_key_gets_its_own_document(
     database["orders"].insert_many([{"_id": value, "n": n} for n, value in enumerate(ids)])
     database["orders"].insert_many([{"_id": f"k{n}", "n": n} for n in range(3000)])
     source = make(mongodb.uri, name)
-    source.open({name: None})
+    source.initial({name: None})
     start = ClusterTime(source._now)
-    source.close()
+    source.stop()
     database["orders"].update_many({}, {"$inc": {"n": 10_000}})
     database["orders"].delete_one({"_id": "k7"})
-    source.open({name: Frontier(start)})
+    source.initial({name: Frontier(start)})
     told = [row for _, rows in walk_on(source, mongodb.uri, name, start, wanted=3010) for row in rows]
     found = {row["key"]: bson.decode(row["payload"])["n"] for row in told if row["op"] == Op.UPSERT}
     expected = {id_text(value): n + 10_000 for n, value in enumerate(ids)}
@@ -101,14 +101,14 @@ def test_documents_as_they_were_before_are_told_where_they_are_wanted(
     database.create_collection("orders", changeStreamPreAndPostImages={"enabled": True})
     name = f"{database.name}.orders"
     source = make(mongodb.uri, name, settings={"wants_before": True})
-    source.open({name: None})
+    source.initial({name: None})
     start = ClusterTime(source._now)
-    source.close()
+    source.stop()
     database["orders"].insert_one({"_id": 1, "v": 0})
     database["orders"].update_one({"_id": 1}, {"$set": {"v": 1}})
     database["orders"].replace_one({"_id": 1}, {"v": 2})
     database["orders"].delete_one({"_id": 1})
-    source.open({name: Frontier(start)})
+    source.initial({name: Frontier(start)})
     told = [row for _, rows in walk_on(source, mongodb.uri, name, start, wanted=4) for row in rows]
     befores = [row["before"] if row["before"] == b"null" else bson.decode(row["before"])["v"] for row in told]
     assert befores == [b"null", 0, 1, 2]
@@ -121,7 +121,7 @@ def test_a_changelog_of_a_collection_without_images_is_refused_with_the_command_
     name = f"{database.name}.orders"
     source = make(mongodb.uri, name, settings={"wants_before": True})
     with pytest.raises(ConfigError, match="no pre-images") as refused:
-        source.open({name: None})
+        source.initial({name: None})
     assert refused.value.facts["table"] == name
     assert "collMod" in refused.value.hint
     assert "pre-images" in " ".join(source.remarks(name))
@@ -133,7 +133,7 @@ def test_documents_of_sixteen_megabytes_come_through_load_and_stream(
     name, largest = f"{database.name}.orders", b"x" * ((16 << 20) - 100)
     database["orders"].insert_one({"_id": 1, "x": largest})
     source = make(mongodb.uri, name)
-    source.open({name: None})
+    source.initial({name: None})
     ((start, loaded),) = walk(source, mongodb.uri, name, until=1)
     assert [len(bson.decode(row["payload"])["x"]) for row in loaded] == [len(largest)]
     database["orders"].insert_one({"_id": 2, "x": largest})
@@ -151,14 +151,14 @@ def test_an_event_that_is_too_large_with_its_images_comes_without_them(
     database.create_collection("orders", changeStreamPreAndPostImages={"enabled": True})
     name = f"{database.name}.orders"
     source = make(mongodb.uri, name, settings={"wants_before": True})
-    source.open({name: None})
+    source.initial({name: None})
     start = ClusterTime(source._now)
-    source.close()
+    source.stop()
     database["orders"].insert_one({"_id": 1, "v": 0, "x": b"x" * (10 << 20)})
     database["orders"].update_one({"_id": 1}, {"$set": {"v": 1}})
     database["orders"].insert_one({"_id": 2, "v": 0})
     database["orders"].update_one({"_id": 2}, {"$set": {"v": 2}})
-    source.open({name: Frontier(start)})
+    source.initial({name: Frontier(start)})
     told = [row for _, rows in walk_on(source, mongodb.uri, name, start, wanted=4) for row in rows]
     found = [(row["key"], bson.decode(row["payload"])["v"], row["before"] is not None) for row in told]
     assert found == [(id_text(1), 0, True), (id_text(1), 1, False), (id_text(2), 0, True), (id_text(2), 2, True)]
@@ -172,14 +172,16 @@ def test_a_load_that_counts_otherwise_than_the_server_is_told_if_nothing_changed
     source = make(mongodb.uri, name)
     for change, warnings in ((False, 1), (True, 0)):
         make.warned.clear()
-        source.open({name: None})
-        positions = source.poll()
-        splits = source.splits(Window(positions), {name: None}, {name: 0})
+        source.initial({name: None})
+        positions = source.latest()
+        partitions = source.partitions(Window(positions), {name: None}, {name: 0})
         if change:
             database["orders"].insert_one({"_id": 10})
-        source.notes(name, positions[-1], [SplitReport(0, split.name, 7, 0, None) for split in splits])
+        source.resume_state(
+            name, positions[-1], [PartitionReport(0, partition.name, 7, 0, None) for partition in partitions]
+        )
         for _ in range(100):
-            source.poll()
+            source.latest()
             threading.Event().wait(0.02)
             if make.warned:
                 break
@@ -193,17 +195,17 @@ def test_fields_that_an_explicit_mapping_leaves_out_are_counted_and_told_once(
     fields = (MappedField("customer.name", "customer", "string"),)
     database["orders"].insert_many([{"_id": n, "customer": {"name": "x"}, "a": 1, "b": None} for n in range(5)])
     source = make(mongodb.uri, name, settings={"fields": fields})
-    source.open({name: None})
-    positions = source.poll()
-    splits = source.splits(Window(positions), {name: None}, {name: 0})
+    source.initial({name: None})
+    positions = source.latest()
+    partitions = source.partitions(Window(positions), {name: None}, {name: 0})
     reader, cut = source.reader({name: 0}, {}), cut_of(Window(positions), None)
-    told = [row for split in splits for row in list(reader.read(split, cut))[-1].to_pylist()]
+    told = [row for partition in partitions for row in list(reader.read(partition, cut))[-1].to_pylist()]
     reports = [
-        SplitReport(0, row["key"], 5, 0, None, json.loads(row["payload"])["left_out"])
+        PartitionReport(0, row["key"], 5, 0, None, json.loads(row["payload"])["left_out"])
         for row in told
         if row["op"] == Op.REPORT
     ]
     for _ in range(2):
-        source.notes(name, positions[-1], reports)
+        source.resume_state(name, positions[-1], reports)
     assert source.left_out(name) == {"a": 5}
     assert [facts for sentence, facts in make.told if "'a' is not mapped" in sentence] == [{"table": name}]

@@ -32,10 +32,10 @@ def test_a_collection_that_goes_away_is_lost_behind_its_last_change_and_the_othe
     orders.insert_one({"_id": 0})
     database["other"].insert_one({"_id": 0})
     source = make(mongodb.uri, name, other)
-    source.open({name: None, other: None})
-    start = source.poll()[-1]
+    source.initial({name: None, other: None})
+    start = source.latest()[-1]
     assert isinstance(start, ClusterTime)
-    source.splits(Window((start,)), {}, {name: 0})
+    source.partitions(Window((start,)), {}, {name: 0})
     orders.insert_one({"_id": 1})
     match ending:
         case "drop":
@@ -46,9 +46,9 @@ def test_a_collection_that_goes_away_is_lost_behind_its_last_change_and_the_othe
             database["third"].rename("orders", dropTarget=True)
     database["orders"].insert_one({"_id": 2})
     database["other"].insert_one({"_id": 1})
-    told = follow(source, mongodb.uri, start, lambda told: name in source.lost() and told[other], name, other)
+    told = follow(source, mongodb.uri, start, lambda told: name in source.lost_tables() and told[other], name, other)
     assert told == {name: [id_text(1)], other: [id_text(1)]}
-    lost = source.lost()
+    lost = source.lost_tables()
     assert list(lost) == [name]
     assert isinstance(lost[name], SourceLost)
     assert ("renamed" if "rename" in ending else "dropped") in str(lost[name])
@@ -68,14 +68,14 @@ def test_a_dropped_database_takes_its_collections_along_and_no_others(
     for name in names:
         database.client[name.partition(".")[0]][name.partition(".")[2]].insert_one({"_id": 0})
     source = make(mongodb.uri, *names)
-    source.open(dict.fromkeys(names))
-    start = source.poll()[-1]
+    source.initial(dict.fromkeys(names))
+    start = source.latest()[-1]
     assert isinstance(start, ClusterTime)
-    source.splits(Window((start,)), {}, {})
+    source.partitions(Window((start,)), {}, {})
     database.client.drop_database(database.name)
     elsewhere["c"].insert_one({"_id": 1})
-    told = follow(source, mongodb.uri, start, lambda told: len(source.lost()) == 2 and told[names[2]], *names)
-    assert set(source.lost()) == set(names[:2])
+    told = follow(source, mongodb.uri, start, lambda told: len(source.lost_tables()) == 2 and told[names[2]], *names)
+    assert set(source.lost_tables()) == set(names[:2])
     assert told[names[2]] == [id_text(1)]
 
 
@@ -85,12 +85,12 @@ def test_when_the_only_database_is_dropped_the_stream_ends_without_an_error(
     name = f"{database.name}.orders"
     database["orders"].insert_one({"_id": 0})
     source = make(mongodb.uri, name)
-    source.open({name: None})
-    start = source.poll()[-1]
-    source.splits(Window((start,)), {}, {})
+    source.initial({name: None})
+    start = source.latest()[-1]
+    source.partitions(Window((start,)), {}, {})
     database.client.drop_database(database.name)
-    follow(source, mongodb.uri, start, lambda _: name in source.lost(), name)
-    assert [source.poll() for _ in range(3)][-1] == ()
+    follow(source, mongodb.uri, start, lambda _: name in source.lost_tables(), name)
+    assert [source.latest() for _ in range(3)][-1] == ()
 
 
 def test_a_collection_that_was_made_again_is_another_one(
@@ -100,17 +100,17 @@ def test_a_collection_that_was_made_again_is_another_one(
     orders.insert_one({"_id": 0})
     database["other"].insert_one({"_id": 0})
     source = make(mongodb.uri, name, other)
-    source.open({name: None, other: None})
-    (position, *_) = source.poll()
-    noted = {one: Frontier(position, source.notes(one, position, ())) for one in (name, other)}
+    source.initial({name: None, other: None})
+    (position, *_) = source.latest()
+    noted = {one: Frontier(position, source.resume_state(one, position, ())) for one in (name, other)}
     orders.drop()
     orders.insert_one({"_id": 0})
-    source.open(noted)
-    assert "another collection" in str(source.lost()[name])
-    assert other not in source.lost()
+    source.initial(noted)
+    assert "another collection" in str(source.lost_tables()[name])
+    assert other not in source.lost_tables()
     orders.drop()
-    source.open(noted)
-    assert "not there any more" in str(source.lost()[name])
+    source.initial(noted)
+    assert "not there any more" in str(source.lost_tables()[name])
     database["other"].insert_one({"_id": 1})
     assert follow(source, mongodb.uri, position, lambda told: told[other], name, other)[other] == [id_text(1)]
 
@@ -122,19 +122,19 @@ def test_an_oplog_that_has_moved_on_loses_those_that_were_not_further(make: Make
         with MongoClient[dict[str, Any]](server.uri) as client:
             client["db"]["old"].insert_one({"_id": 0})
             client["db"]["new"].insert_one({"_id": 0})
-            source.open({"db.old": None})
+            source.initial({"db.old": None})
             start = ClusterTime(source._now)
-            source.close()
+            source.stop()
             for n in range(400):
                 client["db"]["filler"].insert_one({"_id": n, "x": b"x" * (1 << 16)})
                 threading.Event().wait(0.01)
-            source.open({"db.new": None})
+            source.initial({"db.new": None})
             later = ClusterTime(source._now)
-            source.close()
-            source.open({"db.old": Frontier(start), "db.new": Frontier(later)})
+            source.stop()
+            source.initial({"db.old": Frontier(start), "db.new": Frontier(later)})
             client["db"]["new"].insert_one({"_id": 1})
             told = follow(source, server.uri, later, lambda told: told["db.new"], "db.old", "db.new")
-        lost = source.lost()
+        lost = source.lost_tables()
         assert told == {"db.old": [], "db.new": [id_text(1)]}
         assert list(lost) == ["db.old"]
         assert "oplog no longer holds" in str(lost["db.old"])
@@ -146,9 +146,9 @@ def test_a_stream_goes_on_behind_its_last_event_when_the_server_comes_back(make:
         with MongoClient[dict[str, Any]](server.uri) as client:
             client["db"]["orders"].insert_one({"_id": 0})
             source = make(server.uri, "db.orders")
-            source.open({"db.orders": None})
-            start = source.poll()[-1]
-            source.splits(Window((start,)), {}, {})
+            source.initial({"db.orders": None})
+            start = source.latest()[-1]
+            source.partitions(Window((start,)), {}, {})
             client["db"]["orders"].insert_one({"_id": 1})
             told = follow(source, server.uri, start, lambda told: told["db.orders"], "db.orders")
         server.stop()
@@ -166,9 +166,9 @@ def test_a_load_waits_for_a_stream_that_failed(
     new, old = f"{database.name}.new", f"{database.name}.old"
     database["old"].insert_one({"_id": 0})
     source = make(mongodb.uri, new, old)
-    source.open({old: None})
+    source.initial({old: None})
     start = ClusterTime(source._now)
-    source.close()
+    source.stop()
     database["old"].insert_one({"_id": 1})
     database["new"].insert_one({"_id": 0})
 
@@ -176,6 +176,6 @@ def test_a_load_waits_for_a_stream_that_failed(
         raise SourceUnavailable("gone")
 
     monkeypatch.setattr(Watching, "_follow", failing)
-    source.open({new: None, old: Frontier(start)})
+    source.initial({new: None, old: Frontier(start)})
     with pytest.raises(SourceUnavailable, match="gone"):
         follow(source, mongodb.uri, start, lambda _: True, new, old)

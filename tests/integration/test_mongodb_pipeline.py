@@ -210,26 +210,26 @@ def test_a_load_that_is_killed_goes_on_where_it_was(stage: Stage, monkeypatch: p
     orders = stage.database["orders"]
     orders.insert_many([{"_id": n, "v": 0} for n in range(400)])
     config = stage.config("orders", limits={"epochs_per_job": 1, "epochs_in_flight": 1})
-    splits: list[str] = []
-    original = MongoDatabase.splits
+    partitions: list[str] = []
+    original = MongoDatabase.partitions
 
     def dying(self: MongoDatabase, *asked: Any) -> Any:
         found = original(self, *asked)
-        splits.extend(split.facts for split in found if "ranged" in split.facts)
-        if len(splits) == 4:
+        partitions.extend(partition.facts for partition in found if "ranged" in partition.facts)
+        if len(partitions) == 4:
             raise Killed
         return found
 
-    monkeypatch.setattr(MongoDatabase, "splits", dying)
+    monkeypatch.setattr(MongoDatabase, "partitions", dying)
     with pytest.raises(Killed):
         stage.once(config)
     assert 0 < len(stage.table()) < 400
     orders.update_many({"_id": {"$lt": 10}}, {"$set": {"v": 1}})
     orders.delete_many({"_id": {"$gte": 390}})
     orders.insert_one({"_id": 1000, "v": 2})
-    published = {json.loads(facts)["lower"] for facts in splits[:3]}
+    published = {json.loads(facts)["lower"] for facts in partitions[:3]}
     stage.once(config)
-    read_again = {json.loads(facts)["lower"] for facts in splits[4:]}
+    read_again = {json.loads(facts)["lower"] for facts in partitions[4:]}
     assert read_again
     assert published.isdisjoint(read_again)
     assert stage.table() == stage.documents()
@@ -244,7 +244,7 @@ def test_a_stream_that_is_killed_goes_on_where_it_was(stage: Stage, monkeypatch:
         orders.update_one({"_id": n}, {"$set": {"v": n}})
     orders.delete_many({"_id": {"$gt": 45}})
 
-    original = MongoDatabase.acknowledge
+    original = MongoDatabase.commit
     calls = []
 
     def dying(self: MongoDatabase, published: Any) -> None:
@@ -254,7 +254,7 @@ def test_a_stream_that_is_killed_goes_on_where_it_was(stage: Stage, monkeypatch:
         original(self, published)
 
     with monkeypatch.context() as patched:
-        patched.setattr(MongoDatabase, "acknowledge", dying)
+        patched.setattr(MongoDatabase, "commit", dying)
         with pytest.raises(Killed):
             stage.once(config)
     stage.once(config)

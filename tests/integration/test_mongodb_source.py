@@ -16,10 +16,10 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 from servers.mongod import Mongod
 
-from frazil.model.change import Op, SplitReport
+from frazil.model.change import Op, PartitionReport
 from frazil.model.frontier import Frontier, LoadProgress, Window
-from frazil.model.ports import Split
 from frazil.model.position import ClusterTime
+from frazil.sources.base import InputPartition
 from frazil.sources.mongodb.decode.document_ids import id_text
 from frazil.sources.mongodb.load import ranges
 from frazil.sources.mongodb.load import scan as finding
@@ -54,7 +54,7 @@ def test_ranges_hold_every_document_once_whatever_the_type_of_its_id(
     database["mixed"].insert_many([{"_id": value, "n": n} for n, value in enumerate(MIXED)])
     name = f"{database.name}.mixed"
     source = make(mongodb.uri, name)
-    source.open({name: None})
+    source.initial({name: None})
     steps = walk(source, mongodb.uri, name)
     keys = [row["key"] for _, rows in steps for row in rows]
     assert sorted(keys) == sorted(id_text(value) for value in MIXED)
@@ -67,12 +67,12 @@ def test_a_load_goes_on_behind_the_bound_that_was_noted(mongodb: Mongod, databas
     database["mixed"].insert_many([{"_id": value} for value in MIXED])
     name = f"{database.name}.mixed"
     first = make(mongodb.uri, name)
-    first.open({name: None})
+    first.initial({name: None})
     done = walk(first, mongodb.uri, name, until=2)
     position = done[-1][0]
-    noted = first.notes(name, position, ())
+    noted = first.resume_state(name, position, ())
     second = make(mongodb.uri, name)
-    second.open({name: Frontier(position, noted)})
+    second.initial({name: Frontier(position, noted)})
     rest = walk(second, mongodb.uri, name)
     before = {row["key"] for _, rows in done for row in rows}
     after = [row["key"] for _, rows in rest for row in rows]
@@ -88,14 +88,14 @@ def test_a_window_that_is_asked_for_and_then_shortened_leaves_the_rest_resolved(
     database["mixed"].insert_many([{"_id": value} for value in MIXED])
     name = f"{database.name}.mixed"
     source = make(mongodb.uri, name)
-    source.open({name: None})
-    first, *rest = source.poll()
+    source.initial({name: None})
+    first, *rest = source.latest()
     assert rest, "it was cut into several steps"
-    whole = source.splits(Window((first, *rest)), {name: None}, {name: 0})
-    shortened = source.splits(Window((first,)), {name: None}, {name: 0})
+    whole = source.partitions(Window((first, *rest)), {name: None}, {name: 0})
+    shortened = source.partitions(Window((first,)), {name: None}, {name: 0})
     assert 0 < len(shortened) < len(whole)
-    assert list(source.poll()) == rest
-    behind = source.splits(Window(tuple(rest)), {name: Frontier(first)}, {name: 0})
+    assert list(source.latest()) == rest
+    behind = source.partitions(Window(tuple(rest)), {name: Frontier(first)}, {name: 0})
     assert [*shortened, *behind] == list(whole)
 
 
@@ -106,12 +106,12 @@ def test_the_load_shows_the_collection_as_it_was_and_the_stream_tells_the_rest(
     orders, name = database["orders"], f"{database.name}.orders"
     orders.insert_many([{"_id": n, "v": 0} for n in range(20)])
     source = make(mongodb.uri, name)
-    source.open({name: None})
+    source.initial({name: None})
     orders.update_one({"_id": 1}, {"$set": {"v": 1}})
     orders.delete_one({"_id": 2})
     orders.insert_one({"_id": 20, "v": 0})
-    (first, *_) = positions = source.poll()
-    loaded = changes(mongodb.uri, source.splits(Window(positions), {name: None}, {name: 0}))
+    (first, *_) = positions = source.latest()
+    loaded = changes(mongodb.uri, source.partitions(Window(positions), {name: None}, {name: 0}))
     assert {row["key"]: bson.decode(row["payload"])["v"] for row in loaded} == {id_text(n): 0 for n in range(20)}
     later = [row for _, rows in walk_on(source, mongodb.uri, name, first, wanted=3) for row in rows]
     told = [(row["key"], row["op"]) for row in later]
@@ -125,17 +125,17 @@ def test_a_source_has_caught_up_when_the_stream_has_told_what_had_happened_when_
     orders, name = database["orders"], f"{database.name}.orders"
     orders.insert_one({"_id": 1})
     first = make(mongodb.uri, name)
-    first.open({name: None})
+    first.initial({name: None})
     (*_, (position, _)) = walk(first, mongodb.uri, name)
-    frontier = Frontier(position, first.notes(name, position, ()))
+    frontier = Frontier(position, first.resume_state(name, position, ()))
     orders.insert_many([{"_id": n} for n in range(2, 50)])
     second = make(mongodb.uri, name)
-    second.open({name: frontier})
+    second.initial({name: frontier})
     assert not second.is_caught_up, "nobody has looked yet"
     told: list[Any] = []
-    while (positions := second.poll()) or not second.is_caught_up:
+    while (positions := second.latest()) or not second.is_caught_up:
         for position in positions:
-            told += changes(mongodb.uri, second.splits(Window((position,)), {name: frontier}, {name: 0}))
+            told += changes(mongodb.uri, second.partitions(Window((position,)), {name: frontier}, {name: 0}))
             frontier = Frontier(position)
     assert [row["key"] for row in told] == [id_text(n) for n in range(2, 50)]
 
@@ -145,8 +145,8 @@ def test_a_range_is_read_as_it_is_now_where_the_past_cannot_be_read_any_more(
 ) -> None:
     database["orders"].insert_many([{"_id": n} for n in range(5)])
     name, long_ago = f"{database.name}.orders", ClusterTime.of(1_000_000_000, 1, 5)
-    split = Split(0, "x", ranges.IdRange(None, None, 5, 100).to_json(name, long_ago), 100)
-    found = changes(mongodb.uri, [split])
+    partition = InputPartition(0, "x", ranges.IdRange(None, None, 5, 100).to_json(name, long_ago), 100)
+    found = changes(mongodb.uri, [partition])
     assert [row["key"] for row in found] == [id_text(n) for n in range(5)]
     assert {(row["major"], row["minor"]) for row in found} == {long_ago.order}
 
@@ -159,17 +159,17 @@ def test_what_was_handed_out_is_forgotten_whatever_other_collections_do(
     database["busy"].insert_one({"_id": -1})
     database["quiet"].insert_one({"_id": -1})
     source = make(mongodb.uri, busy, quiet, max_records=1)
-    source.open({busy: None, quiet: None})
+    source.initial({busy: None, quiet: None})
     for n in range(20):
         database["busy"].insert_one({"_id": n})
     walk_on(source, mongodb.uri, busy, ClusterTime(0), wanted=20)
-    source.poll()
+    source.latest()
     assert len(list((tmp_path / "spool").rglob("*.arrow"))) <= 1
 
 
 def opened(source: MongoDatabase, uri: str, name: str) -> ClusterTime:
     """An empty collection's source, where its stream begins."""
-    source.open({name: None})
+    source.initial({name: None})
     return ClusterTime(source._now)
 
 
@@ -211,12 +211,12 @@ def test_an_update_of_a_document_that_is_gone_waits_for_its_delete(
     orders, name = database["orders"], f"{database.name}.orders"
     orders.insert_one({"_id": 1})
     source = make(mongodb.uri, name)
-    source.open({name: None})
+    source.initial({name: None})
     start = ClusterTime(source._now)
-    source.close()
+    source.stop()
     orders.update_one({"_id": 1}, {"$set": {"v": 1}})
     orders.delete_one({"_id": 1})
-    source.open({name: Frontier(start)})
+    source.initial({name: Frontier(start)})
     (change,) = [row for _, rows in walk_on(source, mongodb.uri, name, start, wanted=1) for row in rows]
     assert change["op"] == Op.DELETE
 
@@ -229,23 +229,23 @@ def test_a_collection_that_a_pattern_wants_is_offered_and_its_stream_is_another_
     database["one"].insert_one({"_id": 1})
     main = make(mongodb.uri, pattern=f"{database.name}.")
     assert [table.name for table in main.tables()] == [one]
-    main.open({one: None})
-    start = main.poll()[-1]
-    main.splits(Window((start,)), {}, {})
+    main.initial({one: None})
+    start = main.latest()[-1]
+    main.partitions(Window((start,)), {}, {})
     database["two"].insert_one({"_id": 1})
     database["one"].insert_one({"_id": 2})
     assert [table.name for table in main.tables()] == [one, two]
     assert follow(main, mongodb.uri, start, lambda told: told[one], one, two) == {one: [id_text(2)], two: []}
-    beside = main.beside([two])
+    beside = main.for_tables([two])
     assert [table.name for table in beside.tables()] == [two]
-    beside.open({two: None})
+    beside.initial({two: None})
     try:
         ((_, rows), *_) = walk(beside, mongodb.uri, two, until=1)
         assert [row["key"] for row in rows] == [id_text(1)]
         database["one"].insert_one({"_id": 3})
         assert follow(main, mongodb.uri, start, lambda told: told[one], one)[one] == [id_text(3)]
     finally:
-        beside.close()
+        beside.stop()
 
 
 def test_each_cursor_spools_apart_and_a_start_removes_what_a_crash_left(
@@ -258,16 +258,16 @@ def test_each_cursor_spools_apart_and_a_start_removes_what_a_crash_left(
     (crashed / "in-use").touch()
     (crashed / "00000000-0000.arrow").touch()
     main = make(mongodb.uri, name)
-    main.open({name: None})
+    main.initial({name: None})
     assert not crashed.exists()
-    beside = main.beside([name])
-    beside.open({name: None})
+    beside = main.for_tables([name])
+    beside.initial({name: None})
     assert len(list((tmp_path / "spool").iterdir())) == 2
-    beside.close()
+    beside.stop()
     database["orders"].insert_one({"_id": 1})
     (own,) = (tmp_path / "spool").iterdir()
     assert own.exists()
-    main.close()
+    main.stop()
     assert not list((tmp_path / "spool").iterdir())
 
 
@@ -277,17 +277,17 @@ def test_progress_of_a_load_is_told_until_it_is_read(
     name = f"{database.name}.orders"
     database["orders"].insert_many([{"_id": n} for n in range(100)])
     source = make(mongodb.uri, name)
-    source.open({name: None})
+    source.initial({name: None})
     assert source.loading(name) == LoadProgress(0, 100)
     assert source.loading("db.other") is None
     assert not source.is_loaded(None)
     frontier: Frontier | None = None
     seen = []
-    while positions := source.poll():
+    while positions := source.latest():
         for position in positions:
-            splits = source.splits(Window((position,)), {name: frontier}, {name: 0})
-            reports = [SplitReport(0, one.name, len(changes(mongodb.uri, [one])), 0, None) for one in splits]
-            frontier = Frontier(position, source.notes(name, position, reports))
+            partitions = source.partitions(Window((position,)), {name: frontier}, {name: 0})
+            reports = [PartitionReport(0, one.name, len(changes(mongodb.uri, [one])), 0, None) for one in partitions]
+            frontier = Frontier(position, source.resume_state(name, position, reports))
             seen.append((source.loading(name), source.is_loaded(frontier)))
     done = [progress.done for progress, _ in seen if progress is not None]
     assert len(done) > 1
@@ -305,12 +305,12 @@ def test_a_document_is_looked_at_even_if_another_one_is_damaged(
     database.command("insert", "orders", documents=[bson.raw_bson.RawBSONDocument(damaged)])
     name = f"{database.name}.orders"
     source = make(mongodb.uri, name)
-    source.open({name: None})
-    positions = source.poll()
-    splits = source.splits(Window(positions), {name: None}, {name: 0})
-    rows = pa.Table.from_pylist(changes(mongodb.uri, splits))
+    source.initial({name: None})
+    positions = source.latest()
+    partitions = source.partitions(Window(positions), {name: None}, {name: 0})
+    rows = pa.Table.from_pylist(changes(mongodb.uri, partitions))
     assert sorted(rows.column("key").to_pylist()) == [id_text(1), id_text(2)]
-    assert list(look_at(mongodb.uri, splits[0]).seen.fields) == ["_id", "a"]
+    assert list(look_at(mongodb.uri, partitions[0]).seen.fields) == ["_id", "a"]
 
 
 @pytest.mark.parametrize("kept", [0, 1, 3])
@@ -330,8 +330,8 @@ def test_a_range_whose_moment_is_lost_in_the_middle_goes_on_behind_its_last_docu
 
     monkeypatch.setattr(finding, "read_reply", failing)
     now = ClusterTime.of(*_operation_time(database))
-    split = Split(0, "x", ranges.IdRange(None, None, 5, 100).to_json(f"{database.name}.mixed", now), 100)
-    keys = [row["key"] for row in changes(mongodb.uri, [split])]
+    partition = InputPartition(0, "x", ranges.IdRange(None, None, 5, 100).to_json(f"{database.name}.mixed", now), 100)
+    keys = [row["key"] for row in changes(mongodb.uri, [partition])]
     assert keys == [id_text(document["_id"]) for document in database["mixed"].find().sort("_id", 1)]
 
 
@@ -347,7 +347,7 @@ def test_where_commands_may_meet_other_servers_the_drivers_cursors_stand_in(
     database["mixed"].insert_many([{"_id": value} for value in MIXED])
     name, uri = f"{database.name}.mixed", f"{mongodb.uri}&readPreference=secondaryPreferred"
     source = make(uri, name)
-    source.open({name: None})
+    source.initial({name: None})
     steps = walk(source, uri, name)
     assert sorted(row["key"] for _, rows in steps for row in rows) == sorted(id_text(value) for value in MIXED)
     database["mixed"].update_one({"_id": "a"}, {"$set": {"v": 1}})

@@ -38,7 +38,7 @@ def a_feed(server: RecordedServer, root: Path) -> SinklessFeed:
 def heard(feed: SinklessFeed, until: Hlc) -> tuple[Position, ...]:
     """All that is resolved, once it reaches so far. The bound only keeps a broken run from hanging."""
     for _ in range(1500):
-        found = feed.poll()
+        found = feed.latest()
         if found and not found[-1].order < until.order:
             return found
         threading.Event().wait(0.02)
@@ -75,24 +75,24 @@ def test_a_table_that_tells_nothing_is_offered_while_the_feed_runs(tmp_path: Pat
     with RecordedServer(steady(rest)) as server:
         main = a_feed(server, tmp_path)
         before = main.tables()
-        main.open({ORDERS: None, EMPTY: None})
+        main.initial({ORDERS: None, EMPTY: None})
         heard(main, at(2))
         assert main.tables() == before
-        main.close()
+        main.stop()
 
 
 def test_a_feed_beside_leaves_nothing_on_disk(tmp_path: Path, rest: threading.Event) -> None:
     with RecordedServer(steady(rest)) as server:
         main = a_feed(server, tmp_path)
-        main.open({ORDERS: None, EMPTY: None})
+        main.initial({ORDERS: None, EMPTY: None})
         heard(main, at(2))
         for _ in range(2):
-            beside = main.beside([ORDERS])
-            beside.open({ORDERS: None})
+            beside = main.for_tables([ORDERS])
+            beside.initial({ORDERS: None})
             heard(beside, at(2))
-            beside.close()
+            beside.stop()
         kept = list(tmp_path.rglob("*.RESOLVED"))
-        main.close()
+        main.stop()
     assert len(kept) == 1, "the main feed's own"
     assert [path.name for path in (tmp_path / "spool").iterdir() if any(path.rglob("*"))] == ["shop"]
 
@@ -107,15 +107,15 @@ def test_what_a_killed_run_left_beside_goes_with_the_next_start_and_nothing_that
         main = a_feed(server, tmp_path)
         main.tables()
         assert left.exists(), "whoever only looks removes nothing: a daemon may be at work"
-        main.open({EMPTY: None})
+        main.initial({EMPTY: None})
         assert not left.exists()
-        beside = main.beside([ORDERS])
-        beside.open({ORDERS: None})
+        beside = main.for_tables([ORDERS])
+        beside.initial({ORDERS: None})
         heard(beside, at(2))
-        main.open({EMPTY: None})  # as after a lost connection
+        main.initial({EMPTY: None})  # as after a lost connection
         assert list((tmp_path / "spool" / "shop-beside").rglob("*.ndjson")), "it is being read"
-        beside.close()
-        main.close()
+        beside.stop()
+        main.stop()
 
 
 def test_a_feed_beside_that_is_opened_before_the_main_one_keeps_its_spool(
@@ -124,13 +124,13 @@ def test_a_feed_beside_that_is_opened_before_the_main_one_keeps_its_spool(
     """As when the ledgers of the others cannot be read yet."""
     with RecordedServer(steady(rest)) as server:
         main = a_feed(server, tmp_path)
-        beside = main.beside([ORDERS])
-        beside.open({ORDERS: None})
+        beside = main.for_tables([ORDERS])
+        beside.initial({ORDERS: None})
         heard(beside, at(2))
-        main.open({EMPTY: None})
+        main.initial({EMPTY: None})
         assert list((tmp_path / "spool" / "shop-beside").rglob("*.ndjson")), "it is being read"
-        beside.close()
-        main.close()
+        beside.stop()
+        main.stop()
 
 
 def test_a_table_named_without_its_database_is_offered_once(tmp_path: Path, rest: threading.Event) -> None:
@@ -138,25 +138,25 @@ def test_a_table_named_without_its_database_is_offered_once(tmp_path: Path, rest
         feed = SinklessFeed(
             server.url(), ["orders", EMPTY], FeedOptions(), tmp_path / "spool", CloudFeed, SystemClock()
         )
-        feed.open({"orders": None, EMPTY: None})
+        feed.initial({"orders": None, EMPTY: None})
         heard(feed, at(2))
         assert [table.name for table in feed.tables()] == [EMPTY, ORDERS]
-        feed.close()
+        feed.stop()
 
 
 def test_an_empty_table_is_scanned_once_and_not_at_each_connection(tmp_path: Path, rest: threading.Event) -> None:
     """A scan is of all tables of the feed. What came of the first one is known: nothing, up to what was promised."""
     with RecordedServer(steady(rest)) as server:
         feed = a_feed(server, tmp_path)
-        feed.open({ORDERS: None, EMPTY: None})
+        feed.initial({ORDERS: None, EMPTY: None})
         heard(feed, at(2))
         assert "initial_scan = 'yes'" in asked(server, 1)
         for number in (2, 3):
-            feed.open({ORDERS: Frontier(at(2)), EMPTY: None})
+            feed.initial({ORDERS: Frontier(at(2)), EMPTY: None})
             heard(feed, at(2))
             assert "initial_scan" not in asked(server, number)
             assert f"cursor = '{at(2).text}'" in asked(server, number)
-        feed.close()
+        feed.stop()
 
 
 def test_a_table_whose_rows_came_and_were_not_published_is_scanned_again(tmp_path: Path, rest: threading.Event) -> None:
@@ -165,32 +165,32 @@ def test_a_table_whose_rows_came_and_were_not_published_is_scanned_again(tmp_pat
 
     with RecordedServer(feed_of) as server:
         feed = a_feed(server, tmp_path)
-        feed.open({ORDERS: None, EMPTY: None})
+        feed.initial({ORDERS: None, EMPTY: None})
         heard(feed, at(2))
-        feed.open({ORDERS: Frontier(at(2)), EMPTY: None})
+        feed.initial({ORDERS: Frontier(at(2)), EMPTY: None})
         heard(feed, at(2))
         assert "initial_scan = 'yes'" in asked(server, 2)
-        feed.close()
+        feed.stop()
 
 
 def test_a_scan_that_was_cut_short_says_nothing_of_a_table(tmp_path: Path, rest: threading.Event) -> None:
     with RecordedServer(lambda statement: (change(1, 1), Gate(rest))) as server:
         feed = a_feed(server, tmp_path)
-        feed.open({ORDERS: None, EMPTY: None})
+        feed.initial({ORDERS: None, EMPTY: None})
         asked(server, 1)
-        assert feed.poll() == ()
-        feed.open({ORDERS: Frontier(at(2)), EMPTY: None})
+        assert feed.latest() == ()
+        feed.initial({ORDERS: Frontier(at(2)), EMPTY: None})
         assert "initial_scan = 'yes'" in asked(server, 2)
-        feed.close()
+        feed.stop()
 
 
 def test_an_empty_table_is_not_scanned_by_the_next_process_either(tmp_path: Path, rest: threading.Event) -> None:
     """The cluster is asked whether the table had a row at the cursor."""
     with RecordedServer(steady(rest), empty=['"shop"."public"."empty"']) as server:
         feed = a_feed(server, tmp_path)
-        feed.open({ORDERS: Frontier(at(2)), EMPTY: None})
+        feed.initial({ORDERS: Frontier(at(2)), EMPTY: None})
         assert "initial_scan" not in asked(server, 1)
-        feed.close()
+        feed.stop()
     questions = [statement for statement in server.statements if "AS OF SYSTEM TIME" in statement]
     assert questions == [f'SELECT 1 FROM "shop"."public"."empty" AS OF SYSTEM TIME \'{at(2).text}\' LIMIT 1']
     assert "initial_scan" not in feeds(server)[-1]

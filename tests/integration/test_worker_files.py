@@ -27,10 +27,10 @@ from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import CHANGE_COLUMNS, REPORT_EPOCH, Op
 from frazil.model.files import FileClosed, FileKind, Message, Resolved
 from frazil.model.ids import TableName
-from frazil.model.ports import Cut, Split
 from frazil.model.position import BatchNumber, Hlc, Position
 from frazil.model.schema import LONG, STRING, Field, Schema
 from frazil.model.write import DeleteMode, EpochTarget, TableTask, WriteJob
+from frazil.sources.base import Cut, InputPartition
 
 pytestmark = pytest.mark.spark
 
@@ -44,29 +44,29 @@ CUT = Cut(None, (R1.order, R2.order))
 
 @dataclass(frozen=True)
 class ListReader:
-    """A split's facts are its changes: [key, position, name or null] each. Fails where it is told to, and does not
+    """A partition's facts are its changes: [key, position, name or null] each. Fails where it is told to, and does not
     answer where it is told to."""
 
     fails_at: str = ""
     silent_at: str = ""
 
-    def read(self, split: Split, cut: Cut) -> Iterator[pa.RecordBatch]:
-        if split.name == self.silent_at:
-            raise SourceUnavailable(f"{split.name} does not answer", hint="wait", file=split.name)
-        if split.name == self.fails_at:
-            raise BadInput(f"{split.name}, line 3: no key", hint="mend the file", file=split.name, line=3)
+    def read(self, partition: InputPartition, cut: Cut) -> Iterator[pa.RecordBatch]:
+        if partition.name == self.silent_at:
+            raise SourceUnavailable(f"{partition.name} does not answer", hint="wait", file=partition.name)
+        if partition.name == self.fails_at:
+            raise BadInput(f"{partition.name}, line 3: no key", hint="mend the file", file=partition.name, line=3)
         rows: list[tuple[Any, ...]] = []
         newest = -1
-        for key, at, name in json.loads(split.facts):
+        for key, at, name in json.loads(partition.facts):
             newest = max(newest, at)
             epoch = next((i for i, upper in enumerate(cut.uppers) if (at, 0) <= upper), None)
             if epoch is None:
                 continue
             payload = None if name is None else json.dumps({"id": key, "name": name}).encode()
             op = Op.DELETE if name is None else Op.UPSERT
-            rows.append((split.table, epoch, f"[{key}]", 0, at, 0, int(op), payload, None))
+            rows.append((partition.table, epoch, f"[{key}]", 0, at, 0, int(op), payload, None))
         found = json.dumps({"rows": len(rows), "dropped": 0}).encode()
-        rows.append((split.table, REPORT_EPOCH, split.name, 0, newest, 0, int(Op.REPORT), found, None))
+        rows.append((partition.table, REPORT_EPOCH, partition.name, 0, newest, 0, int(Op.REPORT), found, None))
         yield pa.RecordBatch.from_pylist(
             [dict(zip(CHANGE_COLUMNS, row, strict=False)) for row in rows], schema=CHANGE_SCHEMA
         )
@@ -109,20 +109,22 @@ def job(
     )
 
 
-def split(table: int, name: str, changes: list[tuple[int, int, str | None]]) -> Split:
+def split(table: int, name: str, changes: list[tuple[int, int, str | None]]) -> InputPartition:
     facts = json.dumps(changes)
-    return Split(table, name, facts, len(facts))
+    return InputPartition(table, name, facts, len(facts))
 
 
 every_road = pytest.mark.parametrize("road", ["small", "files", "shuffle"])
 
 
-def run(spark: SparkSession, given: WriteJob, splits: list[Split], *, road: str = "files", **roles: Any) -> Any:
+def run(
+    spark: SparkSession, given: WriteJob, partitions: list[InputPartition], *, road: str = "files", **roles: Any
+) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_job, "_is_one_machine", lambda _: road == "files")
         return worker_job.run_write_job(
             spark,
-            splits,
+            partitions,
             {task.index: CUT for task in given.tables},
             roles.get("reader", ListReader()),
             roles.get("decoder", UserDecoder()),
@@ -145,8 +147,8 @@ def contents(messages: Sequence[Message], kind: FileKind) -> list[tuple[Any, ...
     )
 
 
-def mixed_splits() -> list[Split]:
-    """Two tables; keys over all splits, so that only a shuffle brings their versions together."""
+def mixed_partitions() -> list[InputPartition]:
+    """Two tables; keys over all partitions, so that only a shuffle brings their versions together."""
     return [
         split(t, f"t{t}-s{s}", [(k, 10 + s * 10 + k % 7, None if (k + s) % 5 == 0 else f"s{s}") for k in range(40)])
         for t in (0, 1)
@@ -154,9 +156,9 @@ def mixed_splits() -> list[Split]:
     ]
 
 
-def model(splits: list[Split]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+def model(partitions: list[InputPartition]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     newest: dict[tuple[str, Hlc, int], tuple[int, str | None]] = {}
-    for given in splits:
+    for given in partitions:
         for key, at, name in json.loads(given.facts):
             if at <= R2.wall:
                 place = (f"t{given.table}", R1 if at <= R1.wall else R2, key)
@@ -168,13 +170,13 @@ def model(splits: list[Split]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, .
 @every_road
 def test_every_road_writes_the_net_change_of_every_key(spark: SparkSession, tmp_path: Path, road: str) -> None:
     """H2, H34."""
-    splits = mixed_splits()
-    messages, reports = run(spark, job(tmp_path, tables=2), splits, road=road)
-    rows, keys = model(splits)
+    partitions = mixed_partitions()
+    messages, reports = run(spark, job(tmp_path, tables=2), partitions, road=road)
+    rows, keys = model(partitions)
     assert contents(messages, FileKind.DATA) == rows
     assert contents(messages, FileKind.EQUALITY_DELETE) == keys
-    assert sorted(report.split for report in reports) == sorted(given.name for given in splits)
-    assert {report.newest for report in reports if report.split == "t0-s0"} == {Hlc(16)}
+    assert sorted(report.partition for report in reports) == sorted(given.name for given in partitions)
+    assert {report.newest for report in reports if report.partition == "t0-s0"} == {Hlc(16)}
 
 
 @pytest.mark.parametrize("road", ["files", "shuffle"])
@@ -182,12 +184,12 @@ def test_tables_that_travel_in_many_groups_are_written_alike(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, road: str
 ) -> None:
     monkeypatch.setattr(blocks, "GROUP_BYTES", 1_000)
-    splits = mixed_splits()
-    messages, reports = run(spark, job(tmp_path, tables=2), splits, road=road)
-    rows, keys = model(splits)
+    partitions = mixed_partitions()
+    messages, reports = run(spark, job(tmp_path, tables=2), partitions, road=road)
+    rows, keys = model(partitions)
     assert contents(messages, FileKind.DATA) == rows
     assert contents(messages, FileKind.EQUALITY_DELETE) == keys
-    assert sorted(report.split for report in reports) == sorted(given.name for given in splits)
+    assert sorted(report.partition for report in reports) == sorted(given.name for given in partitions)
 
 
 @every_road
@@ -210,9 +212,9 @@ def test_without_splits_all_shards_resolve(spark: SparkSession, tmp_path: Path) 
 
 def test_a_second_job_writes_other_paths(spark: SparkSession, tmp_path: Path) -> None:
     """H46."""
-    splits = mixed_splits()
-    first, _ = run(spark, job(tmp_path, attempt="j1"), splits[:18])
-    again, _ = run(spark, job(tmp_path, attempt="j2"), splits[:18])
+    partitions = mixed_partitions()
+    first, _ = run(spark, job(tmp_path, attempt="j1"), partitions[:18])
+    again, _ = run(spark, job(tmp_path, attempt="j2"), partitions[:18])
     paths = [m.path for m in (*first, *again) if isinstance(m, FileClosed)]
     assert len(paths) == len(set(paths))
     assert all(Path(path).exists() for path in paths)
@@ -222,7 +224,7 @@ def test_a_second_job_writes_other_paths(spark: SparkSession, tmp_path: Path) ->
 def test_a_readers_error_comes_home_as_it_was_raised(spark: SparkSession, tmp_path: Path, road: str) -> None:
     """H11."""
     with pytest.raises(BadInput, match=r"t0-s3, line 3: no key") as caught:
-        run(spark, job(tmp_path, tables=2), mixed_splits(), road=road, reader=ListReader("t0-s3"))
+        run(spark, job(tmp_path, tables=2), mixed_partitions(), road=road, reader=ListReader("t0-s3"))
     assert caught.value.facts == {"file": "t0-s3", "line": 3}
     assert caught.value.hint == "mend the file"
 
@@ -270,13 +272,13 @@ def test_what_readers_wrote_is_gone_when_the_job_is_over(
     monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
     (tmp_path / "out").mkdir()
     with suppress(BadInput, SourceUnavailable):
-        run(spark, job(tmp_path / "out", tables=2), mixed_splits(), reader=reader)
+        run(spark, job(tmp_path / "out", tables=2), mixed_partitions(), reader=reader)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_an_error_of_somebody_else_comes_home_as_what_nobody_explains(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(Unexplained, match=r"^a Spark job failed: json.decoder.JSONDecodeError: Expecting value"):
-        run(spark, job(tmp_path), [Split(0, "s", "no json", 1)])
+        run(spark, job(tmp_path), [InputPartition(0, "s", "no json", 1)])
 
 
 def test_a_dataframe_of_changes_folds_like_a_feed(spark: SparkSession, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from frazil.commit.machine import (
 from frazil.commit.recovery import StartPoint, newest_generation, start
 from frazil.commit.resync_machine import Adopted, Behind, Loading, NotUnderWay, highest_generation, resync_stage
 from frazil.commit.resync_runner import abandon_resync, adopt_resync, begin_resync
-from frazil.model.change import SplitReport
+from frazil.model.change import PartitionReport
 from frazil.model.commit import CommitAnswer
 from frazil.model.files import Message
 from frazil.model.frontier import (
@@ -136,7 +136,7 @@ class Process:
                 self.resume()
             window = None
             if len(self.written) < IN_FLIGHT_MAX and (not self.written or self.edges.writes_ahead()):
-                window = plan_window(self.source.poll(), self.planned, self.settings.mode, self.settings.max_epochs)
+                window = plan_window(self.source.latest(), self.planned, self.settings.mode, self.settings.max_epochs)
             if window is not None:
                 self.write(window)
             elif self.written:
@@ -169,7 +169,7 @@ class Process:
                     self.published_at[table] = self.edges.clock.now()
                 case errors.Terminal() as error:
                     raise error
-        self.source.open({table.text: self.progress[table].published for table in self.tables})
+        self.source.initial({table.text: self.progress[table].published for table in self.tables})
         self.planned = resume_after(self.progress.values())
         self.edges.tell(f"resumes after {self.planned}")
 
@@ -194,7 +194,7 @@ class Process:
         """Publishes on the branch until all of the feed that there is is there; then main becomes the branch."""
         self.resume()
         while True:
-            window = plan_window(self.source.poll(), self.planned, self.settings.mode, self.settings.max_epochs)
+            window = plan_window(self.source.latest(), self.planned, self.settings.mode, self.settings.max_epochs)
             if window is not None:
                 self.write(window)
             if self.written:
@@ -236,12 +236,12 @@ class Process:
         empty = {table for table in self.tables if self.progress[table].tip is None and self.is_empty(table)}
         tips = {table.text: self.progress[table].tip for table in self.tables}
         changes: dict[int, list[Change]] = {at: [] for at in self.index.values()}
-        for split in self.source.splits(window, tips, self.index):
-            rows = self.feed.read(split)
-            changes[split.table] += rows
+        for partition in self.source.partitions(window, tips, self.index):
+            rows = self.feed.read(partition)
+            changes[partition.table] += rows
             inside = sum(row.position <= window.upper for row in rows)
-            report = SplitReport(split.table, split.name, inside, 0, max(row.position for row in rows))
-            reports.setdefault(split.table, []).append(report)
+            report = PartitionReport(partition.table, partition.name, inside, 0, max(row.position for row in rows))
+            reports.setdefault(partition.table, []).append(report)
         for table in self.tables:
             targets = tuple(
                 EpochTarget(
@@ -281,7 +281,7 @@ class Process:
         self.planned = window.upper
 
     def epoch_commits(
-        self, table: TableName, window: Window, buffer: EpochBuffer, reports: Sequence[SplitReport], empty: bool
+        self, table: TableName, window: Window, buffer: EpochBuffer, reports: Sequence[PartitionReport], empty: bool
     ) -> list[EpochCommit]:
         met_changes = any(report.rows for report in reports)
         progress = self.progress[table]
@@ -291,7 +291,7 @@ class Process:
         epoch_commits = []
         uppers = epochs_to_publish(window, with_files, lower, heartbeat, met_changes)
         for below, upper in chain(lower, uppers):
-            frontier = Frontier(upper, self.source.notes(table.text, upper, reports))
+            frontier = Frontier(upper, self.source.resume_state(table.text, upper, reports))
             files = buffer.files(table, upper)
             requires_empty = empty and upper == window.uppers[0]
             vectors = table in self.vectors
@@ -330,7 +330,7 @@ class Process:
         self.written.pop(0)
         settled = acknowledgeable(self.progress.values())
         if settled is not None:
-            self.source.acknowledge(settled)
+            self.source.commit(settled)
         return self.edges.acknowledge(settled, self.tables)
 
     def groups(self, epoch_commits: list[EpochCommit]) -> list[list[EpochCommit]]:

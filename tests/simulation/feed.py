@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from frazil.model.ids import TableName
-from frazil.model.ports import Split
 from frazil.model.position import Hlc, Position
+from frazil.sources.base import InputPartition
 from frazil.sources.cockroachdb.feed.listing import Counters, FeedListing
 from frazil.sources.cockroachdb.feed.location import FeedLocation
 from frazil.sources.cockroachdb.source import CloudFeed
@@ -94,8 +94,8 @@ class Feed:
         source.listing = FeedListing(self)
         return source
 
-    def read(self, split: Split) -> tuple[Change, ...]:
-        return self._files[split.name].changes
+    def read(self, partition: InputPartition) -> tuple[Change, ...]:
+        return self._files[partition.name].changes
 
     # What the production port `Lister` asks for.
 

@@ -22,7 +22,7 @@ from frazil.commit.frontier_check import At, Reading, read_frontier
 from frazil.commit.machine import Answer, Committing, EpochCommit, Locating, NeedHead, Published, State
 from frazil.ingest.locate import search as plan
 from frazil.ingest.locate.search import DeletedPositions
-from frazil.model.change import SplitReport
+from frazil.model.change import PartitionReport
 from frazil.model.commit import Accepted, CommitAnswer, Unknown
 from frazil.model.files import LiveFile
 from frazil.model.frontier import Frontier
@@ -145,7 +145,7 @@ def _columns_fit(epoch_commit: EpochCommit, head: TableHead) -> None:
     return None
 
 
-def _by_wall_time(report: SplitReport, upper: Position) -> bool:
+def _by_wall_time(report: PartitionReport, upper: Position) -> bool:
     return report.newest is not None and report.newest.order[0] > upper.order[0]
 
 

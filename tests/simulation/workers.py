@@ -15,8 +15,8 @@ import numpy as np
 
 from frazil.model.files import FileClosed, FileKind, Message, Resolved
 from frazil.model.ids import TableName, data_path, equality_delete_path
-from frazil.model.ports import Cut
 from frazil.model.write import EpochTarget
+from frazil.sources.base import Cut
 from frazil.sources.cutting_reader import assign
 
 from .feed import Change

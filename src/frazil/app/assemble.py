@@ -48,22 +48,21 @@ from frazil.ingest.loop.observer import PublishObserver
 from frazil.ingest.loop.resync_loop import BranchLocators, RoutedBranches
 from frazil.ingest.quarantine.store import SparkQuarantined
 from frazil.ingest.write.change_rows import PositionOf
-from frazil.ingest.write.schema_tracker import SchemaSource
 from frazil.ingest.write.window_writer import Executors
 from frazil.ingest.write.write_job import run_on_executors, run_write_job
 from frazil.model.ids import TableName
-from frazil.model.ports import Split
 from frazil.model.position import ClusterTime, Hlc
 from frazil.model.write import DeleteMode, SchemaConflict
 from frazil.observability.metrics import Metrics
 from frazil.paths import cache_home
+from frazil.sources.base import InputPartition, Source
 from frazil.sources.cockroachdb.decode.envelope import BareDeletes, Envelope, EnvelopeOptions
 from frazil.sources.cockroachdb.decode.types import TypeRules
 from frazil.sources.cockroachdb.feed.location import FeedLocation
 from frazil.sources.cockroachdb.latecomers import Latecomers
 from frazil.sources.cockroachdb.schema.describe_sql import SqlDescriber
 from frazil.sources.cockroachdb.schema.families import table_of
-from frazil.sources.cockroachdb.schema.profile import Profile, merged, profile_split
+from frazil.sources.cockroachdb.schema.profile import Profile, merged, profile_partition
 from frazil.sources.cockroachdb.schema.schema import Pinned
 from frazil.sources.cockroachdb.sinkless.sinkless_source import SinklessFeed
 from frazil.sources.cockroachdb.sinkless.sql import FeedOptions
@@ -135,7 +134,7 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
         committer=committer,
         quarantined=quarantined,
         described_feed=mask_text(config.source.address),
-        close=source.close,
+        close=source.stop,
         opened_session=not was_running,
     )
 
@@ -169,7 +168,7 @@ def _position_of(config: PipelineConfig) -> PositionOf:
     return ClusterTime if isinstance(config.source, MongoSource) else Hlc
 
 
-def make_source(config: PipelineConfig, spark: SparkSession, clock: Clock) -> SchemaSource:
+def make_source(config: PipelineConfig, spark: SparkSession, clock: Clock) -> Source:
     source = config.source
     if isinstance(source, MongoSource):
         try:
@@ -179,7 +178,7 @@ def make_source(config: PipelineConfig, spark: SparkSession, clock: Clock) -> Sc
                 f"a MongoDB source needs a library that is not installed: {error.name}",
                 hint="pip install 'pymongo>=4.9'",
             ) from error
-        made: SchemaSource = room.make_mongo_source(config, source, spark, clock)
+        made: Source = room.make_mongo_source(config, source, spark, clock)
         return made
     return _make_feed(config, source, spark, clock)
 
@@ -259,13 +258,15 @@ class _Settings(Mapping[str, TableSettings]):
         return len(self._config.tables)
 
 
-def _profile(spark: SparkSession, location: FeedLocation, options: EnvelopeOptions, splits: Sequence[Split]) -> Profile:
-    """Looks at every row of the splits, in tasks if there is much to look at."""
+def _profile(
+    spark: SparkSession, location: FeedLocation, options: EnvelopeOptions, partitions: Sequence[InputPartition]
+) -> Profile:
+    """Looks at every row of the partitions, in tasks if there is much to look at."""
     look = partial(_look, location, options)
-    if sum(split.size for split in splits) <= PROFILE_HERE_BYTES:
-        return merged(map(look, splits))
-    return merged(run_on_executors(spark, look, splits))
+    if sum(partition.size for partition in partitions) <= PROFILE_HERE_BYTES:
+        return merged(map(look, partitions))
+    return merged(run_on_executors(spark, look, partitions))
 
 
-def _look(location: FeedLocation, options: EnvelopeOptions, split: Split) -> Profile:
-    return profile_split(location, split.name, options)
+def _look(location: FeedLocation, options: EnvelopeOptions, partition: InputPartition) -> Profile:
+    return profile_partition(location, partition.name, options)

@@ -25,10 +25,10 @@ from frazil.ingest.loop.components import Components
 from frazil.ingest.loop.mode_checks import check_parts
 from frazil.ingest.loop.target_tables import roles_of, side_table
 from frazil.ingest.write.schema_tracker import SchemaTracker, known_by
-from frazil.model.ports import Remarks, TriesRows
 from frazil.model.results import CheckedCatalog, CheckedColumn, CheckedTable, CheckReport, MadeAs, TableAction
 from frazil.model.schema import UNNAMED, SourceSchema, families
 from frazil.model.write import Role
+from frazil.sources.base import Remarks, TriesRows
 
 
 def check(parts: Components, catalogs: Sequence[CheckedCatalog], feed: str) -> CheckReport:

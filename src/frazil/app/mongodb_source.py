@@ -16,10 +16,10 @@ from frazil.config.mongodb import MongoSource
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.config.routing import is_pattern
 from frazil.ingest.write.write_job import run_on_executors
-from frazil.model.ports import Split
 from frazil.model.write import DeleteMode
 from frazil.observability.logs import Log
 from frazil.paths import cache_home
+from frazil.sources.base import InputPartition
 from frazil.sources.mongodb.client.deployment import Sample
 from frazil.sources.mongodb.schema.mapping import MappedField
 from frazil.sources.mongodb.schema.profile import joined, look_at
@@ -82,9 +82,9 @@ class _Settings(Mapping[str, CollectionSettings]):
         return len(self._config.tables)
 
 
-def _look(spark: SparkSession, uri: str, splits: Sequence[Split]) -> Sample:
-    """Looks at every document of the splits, in tasks if there is much to look at."""
+def _look(spark: SparkSession, uri: str, partitions: Sequence[InputPartition]) -> Sample:
+    """Looks at every document of the partitions, in tasks if there is much to look at."""
     look = partial(look_at, uri)
-    if sum(split.size for split in splits) <= LOOK_HERE_BYTES:
-        return joined(map(look, splits))
-    return joined(run_on_executors(spark, look, splits))
+    if sum(partition.size for partition in partitions) <= LOOK_HERE_BYTES:
+        return joined(map(look, partitions))
+    return joined(run_on_executors(spark, look, partitions))

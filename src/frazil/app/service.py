@@ -38,6 +38,7 @@ from frazil.observability.metrics import Metrics
 from frazil.serve.http.health import Health, Pulse
 from frazil.serve.http.server import DaemonServer
 from frazil.serve.http.timeseries import Timeseries
+from frazil.sources.base import LoadsTables
 from frazil.threads import SystemThreads
 
 _log = Log("frazil.daemon")
@@ -303,7 +304,7 @@ class Service:
 
 def check_rescans(assembly: Assembly, table: str) -> None:
     """Raises ConfigError if the source cannot be asked for all that a table holds."""
-    if not assembly.parts.source.can_reload:
+    if not isinstance(assembly.parts.source, LoadsTables):
         raise errors.ConfigError(
             f"{table} cannot be loaded anew: a changefeed tells each change once, and nobody can ask it for all rows",
             hint="Make a changefeed with initial_scan = 'yes' at another address, and a pipeline of another name over "

@@ -16,7 +16,7 @@ import click
 
 from frazil.cli.exit_codes import EXIT_CODES
 from frazil.cli.main import LateCommand, cli
-from frazil.config.base import Settings
+from frazil.config.block import Settings
 from frazil.config.describe import Option, options_of, summary_of
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.observability.metrics import METRICS

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import yaml
 
-from frazil.config.base import Settings
+from frazil.config.block import Settings
 from frazil.config.describe import Option, options_of
 from frazil.config.pipeline_config import MONGODB, SOURCE_KINDS, PipelineConfig
 

@@ -31,7 +31,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from frazil.config.base import LocalOrCloud, Settings, from_file, is_cloud, problem
+from frazil.config.block import LocalOrCloud, Settings, from_file, is_cloud, problem
 from frazil.config.parse_values import Shown, TextMap
 
 

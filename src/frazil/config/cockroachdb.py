@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from frazil.config.base import LocalOrCloud, Settings, not_yet, problem, starts_with
+from frazil.config.block import LocalOrCloud, Settings, not_yet, problem, starts_with
 from frazil.config.parse_values import Duration, TextMap, seconds_of
 from frazil.model.position import without_login
 from frazil.storage.url import is_object_store

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from frazil.config.base import Settings
+from frazil.config.block import Settings
 from frazil.config.parse_values import Shown
 from frazil.config.problems import models_in
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from frazil.config.base import BASE_DIRECTORY
+from frazil.config.block import BASE_DIRECTORY
 from frazil.config.document import BadDocument, Problem, YamlDocument, overridden, read, substituted
 from frazil.config.pipeline_config import SOURCE_KINDS, PipelineConfig
 from frazil.config.problems import explain

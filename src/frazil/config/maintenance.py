@@ -17,7 +17,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from frazil.config.base import ColumnNames, Settings, SortFields, named_once, problem
+from frazil.config.block import ColumnNames, Settings, SortFields, named_once, problem
 from frazil.config.parse_values import ByteSize, Duration, Shown, duration_text, seconds_of
 
 PERIODS = ("hourly", "daily", "weekly", "monthly")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from frazil.config.base import LocalOrCloud, Settings, problem, starts_with
+from frazil.config.block import LocalOrCloud, Settings, problem, starts_with
 from frazil.config.parse_values import ByteSize, Duration, Shown
 
 _URIS = ("mongodb://", "mongodb+srv://")

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from frazil.config import routing
-from frazil.config.base import (
+from frazil.config.block import (
     Settings,
     at_least_one,
     engines_text,

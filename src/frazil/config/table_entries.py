@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from frazil.config import routing
-from frazil.config.base import ColumnNames, PartitionFields, Settings, SortFields, problem, whole_number
+from frazil.config.block import ColumnNames, PartitionFields, Settings, SortFields, problem, whole_number
 from frazil.config.mongodb import MappingConfig
 from frazil.config.parse_values import TextMap
 from frazil.model.partition import parse_partition

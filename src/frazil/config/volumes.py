@@ -25,7 +25,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from frazil.config.base import LocalOrCloud, Settings, problem
+from frazil.config.block import LocalOrCloud, Settings, problem
 from frazil.config.parse_values import TextMap
 from frazil.storage.options import AZURE_LOGIN, CA_FILE, GCS_KEY_FILE, HDFS_NAMENODES, HDFS_TOKEN, HDFS_USER, PROFILE
 from frazil.storage.url import scheme_of

@@ -1,9 +1,9 @@
 """Changes as they travel between Spark tasks.
 
-One row is one change, or one report about a split. The order of the columns is the order of the
+One row is one change, or one report about a partition. The order of the columns is the order of the
 sort: within a table and epoch all versions of a key lie together, the newest last.
 
-    table  epoch  key           part  major    minor  op      payload                     before        split  line
+    table  epoch  key           part  major    minor  op      payload                     before        partition  line
     0      0      [1]           0     17..433  0      UPSERT  {"id": 1, "name": "Terry"}                3      12
     0      0      [1]           0     17..561  0      DELETE                              {"id": 1...}  3      13
     0     -1      2020-04-02/…  0     17..561  0      REPORT  {"rows": 2, "dropped": 0}
@@ -12,9 +12,8 @@ sort: within a table and epoch all versions of a key lie together, the newest la
 
 `part` tells apart what a source sends separately of one row (column families): each part has a newest version of its
 own. `before` is the row as it was, for targets that keep it: null if the source did not tell, `null` in JSON if it
-said that there was none. `split` and `line` say where the change was read, for a source of files: the number that the
-job gives the split, and the line or row in it.
-"""
+said that there was none. `partition` and `line` say where the change was read, for a source of files: the number that
+the job gives the partition, and the line or row in it."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from enum import IntEnum
 
 from frazil.model.position import Position
 
-CHANGE_COLUMNS = ("table", "epoch", "key", "part", "major", "minor", "op", "payload", "before", "split", "line")
+CHANGE_COLUMNS = ("table", "epoch", "key", "part", "major", "minor", "op", "payload", "before", "partition", "line")
 ROW_COLUMNS = ("table", "epoch", "key", "part")
 """Of changes that are alike in these the last one counts."""
 SORT_COLUMNS = (*ROW_COLUMNS, "major", "minor", "op")
@@ -43,13 +42,13 @@ class Op(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SplitReport:
-    """What a reader found in one split, told to the driver through the job's own output. `left_out` are fields that no
-    column takes on purpose, each with the number of rows that have a value there. `scanned` are changes at the very
-    moment that the split begins with, as far as the source has splits that do."""
+class PartitionReport:
+    """What a reader found in one partition, told to the driver through the job's own output. `left_out` are fields that
+    no column takes on purpose, each with the number of rows that have a value there. `scanned` are changes at the very
+    moment that the partition begins with, as far as the source has partitions that do."""
 
     table: int
-    split: str
+    partition: str
     rows: int
     dropped: int
     newest: Position | None
@@ -58,7 +57,7 @@ class SplitReport:
 
     @property
     def holds_changes(self) -> bool:
-        """Also of changes beyond the window: then the source must not forget the split yet."""
+        """Also of changes beyond the window: then the source must not forget the partition yet."""
         return self.rows > 0 or self.newest is not None
 
 
@@ -73,4 +72,4 @@ class CaptureReport:
     columns: tuple[str, ...] = ()
 
 
-Report = SplitReport | CaptureReport
+Report = PartitionReport | CaptureReport

@@ -177,7 +177,7 @@ class EpochProgress:
         return self.begins if is_before(tip, self.begins) else tip
 
     def read_through(self, upper: Position, met_changes: bool = True) -> EpochProgress:
-        """A window was read, and its splits had changes of this table, within it or beyond, or not."""
+        """A window was read, and its partitions had changes of this table, within it or beyond, or not."""
         still_untouched = self.tip is None and self.untouched == self.read and not met_changes
         return replace(self, read=upper, untouched=upper if still_untouched else self.untouched)
 

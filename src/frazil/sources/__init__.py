@@ -1,1 +1,1 @@
-"""READ: each source lists what is resolved, hands out splits, reads them in tasks and decodes payloads to Arrow."""
+"""READ: each source lists what is resolved, hands out partitions, reads them in tasks and decodes payloads to Arrow."""

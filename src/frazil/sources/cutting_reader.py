@@ -1,16 +1,16 @@
-"""Cuts the changes of a split into the epochs of a window, for every source.
+"""Cuts the changes of a partition into the epochs of a window, for every source.
 
     positions     lower          uppers[0]      uppers[1]
     --------------|--------------|--------------|------------->
       DROPPED     `- epoch 0 ----'- epoch 1 ----'   BEYOND
-      a duplicate                                   stays in its split for a later window
+      a duplicate                                   stays in its partition for a later window
 
 A position is a pair of 64-bit integers. Comparing pairs by way of one float would lose the logical
 part, and a loop over the uppers would be slow; so majors and minors are each replaced by their rank
 among the uppers, and the two small ranks packed into one integer that is searched once.
 
-    reader of a source --ReadChanges--> SplitCutter --change rows within the window--> writing tasks
-                                            `--at the end of the split, its report---> driver
+    reader of a source --ReadChanges--> PartitionCutter --change rows within the window--> writing tasks
+                                            `--at the end of the partition, its report---> driver
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import REPORT_EPOCH, Op
 from frazil.model.frontier import Window
-from frazil.model.ports import Cut, Split
 from frazil.model.position import Position
+from frazil.sources.base import Cut, InputPartition
 
 DROPPED = -1
 BEYOND = -2
@@ -78,12 +78,12 @@ class ReadChanges:
         return len(self.keys)
 
 
-class SplitCutter:
-    """What becomes of the changes of one split, and what its report tells. `part` is the column family that the split
-    is of. With `ends` nothing lies beyond: later changes belong to the last epoch of the window."""
+class PartitionCutter:
+    """What becomes of the changes of one partition, and what its report tells. `part` is the column family that the
+    partition is of. With `ends` nothing lies beyond: later changes belong to the last epoch of the window."""
 
-    def __init__(self, split: Split, cut: Cut, *, part: int = 0, ends: Position | None = None) -> None:
-        self._split, self._cut, self._part = split, cut, part
+    def __init__(self, partition: InputPartition, cut: Cut, *, part: int = 0, ends: Position | None = None) -> None:
+        self._partition, self._cut, self._part = partition, cut, part
         self._ends = None if ends is None else ends.order
         self._rows = self._dropped = self._beyond = 0
         self._newest: tuple[int, int] | None = None
@@ -111,7 +111,7 @@ class SplitCutter:
     def _change_rows(self, changes: ReadChanges, epochs: NDArray[np.int32]) -> pa.RecordBatch:
         count = len(epochs)
         columns = {
-            "table": pa.repeat(pa.scalar(self._split.table, pa.int32()), count),
+            "table": pa.repeat(pa.scalar(self._partition.table, pa.int32()), count),
             "epoch": pa.array(epochs, pa.int32()),
             "key": changes.keys,
             "part": pa.repeat(pa.scalar(self._part, pa.int32()), count),
@@ -120,22 +120,22 @@ class SplitCutter:
             "op": pa.array(changes.ops, pa.int32()),
             "payload": changes.payloads,
             "before": pa.nulls(count, pa.binary()) if changes.befores is None else changes.befores,
-            "split": pa.nulls(count, pa.int64()),
+            "partition": pa.nulls(count, pa.int64()),
             "line": pa.nulls(count, pa.int64()) if changes.lines is None else changes.lines,
         }
         return pa.RecordBatch.from_arrays([columns[name] for name in CHANGE_SCHEMA.names], schema=CHANGE_SCHEMA)
 
     def report(self, **facts: Any) -> pa.RecordBatch:
-        """The last row of the split. `facts` are the source's own, or take the place of what was counted; those that
-        say nothing are left out."""
+        """The last row of the partition. `facts` are the source's own, or take the place of what was counted; those
+        that say nothing are left out."""
         newest = self._newest
         if newest is not None and self._ends is not None:
             newest = min(newest, self._ends)
         counted = {"rows": self._rows, "dropped": self._dropped, "beyond": self._beyond}
         row = {
-            "table": self._split.table,
+            "table": self._partition.table,
             "epoch": REPORT_EPOCH,
-            "key": self._split.name,
+            "key": self._partition.name,
             "part": 0,
             "major": None if newest is None else newest[0],
             "minor": None if newest is None else newest[1],

@@ -69,8 +69,8 @@ class DeadlySource:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._source, name)
 
-    def acknowledge(self, published: Position) -> None:
-        self._source.acknowledge(published)
+    def commit(self, published: Position) -> None:
+        self._source.commit(published)
         self._after.passed()
 
 

@@ -62,8 +62,8 @@ class FlakyReader:
     reader: Any
     faults: Faults
 
-    def read(self, split: Any, cut: Any) -> Iterator[Any]:
-        for number, batch in enumerate(self.reader.read(split, cut)):
+    def read(self, partition: Any, cut: Any) -> Iterator[Any]:
+        for number, batch in enumerate(self.reader.read(partition, cut)):
             yield batch
             first = number == 0 and TaskContext.get().partitionId() == 0
             if first and self.faults.first_attempt() and self.faults.note("read"):

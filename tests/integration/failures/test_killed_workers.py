@@ -24,27 +24,27 @@ from frazil.errors import Unexplained
 from frazil.ingest.loop.supervisor import Supervisor
 from frazil.ingest.loop.table_state import UNEXPLAINED_MAX
 from frazil.ingest.write.window_writer import Executors
-from frazil.model.ports import Cut, Reader, Split
 from frazil.model.state import TableState
 from frazil.observability.metrics import Metrics
+from frazil.sources.base import Cut, InputPartition, Reader
 
 pytestmark = pytest.mark.spark
 
 
 @dataclass(frozen=True)
 class DeadlyReader:
-    """Kills the process that reads a split of this name, so many times; `killed` counts them, as files."""
+    """Kills the process that reads a partition of this name, so many times; `killed` counts them, as files."""
 
     reader: Reader
     deadly: str
     killed: str
     times: int
 
-    def read(self, split: Split, cut: Cut) -> Iterator[pa.RecordBatch]:
-        if self.deadly in split.name and len(os.listdir(self.killed)) < self.times:
+    def read(self, partition: InputPartition, cut: Cut) -> Iterator[pa.RecordBatch]:
+        if self.deadly in partition.name and len(os.listdir(self.killed)) < self.times:
             Path(self.killed, str(os.getpid())).touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return self.reader.read(split, cut)
+        return self.reader.read(partition, cut)
 
 
 class Impatient(SystemClock):
@@ -82,9 +82,9 @@ def supervised(lab: Lab, times: int) -> tuple[Supervisor, Path]:
     work, killed = parts.executors, lab.root / "killed"
     killed.mkdir()
 
-    def write(splits: Any, cuts: Any, reader: Reader, *rest: Any, **more: Any) -> Any:
+    def write(partitions: Any, cuts: Any, reader: Reader, *rest: Any, **more: Any) -> Any:
         deadly = DeadlyReader(reader, "-bad-", str(killed), times)
-        return work.write(splits, cuts, deadly, *rest, **more)
+        return work.write(partitions, cuts, deadly, *rest, **more)
 
     parts = replace(parts, executors=Executors(write=write, cores=work.cores))
     return Supervisor(parts, lambda run: None, Event()), killed

@@ -66,7 +66,7 @@ def plan(
     files: int = 1,
     forget: bool = False,
 ) -> CommitPlan:
-    """Writes the files and describes the commit. `files` splits the rows into so many data files."""
+    """Writes the files and describes the commit. `files` partitions the rows into so many data files."""
     position = Hlc(resolved)
     rows = rows or {}
     ids = sorted(rows)

@@ -12,7 +12,7 @@ from frazil.maintenance.convert import small as converting_small
 from frazil.maintenance.convert.runner import Convert
 from frazil.maintenance.convert.tasks import SparkConverting
 from frazil.model.ids import TableName
-from frazil.model.ports import Split
+from frazil.sources.base import InputPartition
 
 pytestmark = pytest.mark.spark
 
@@ -71,11 +71,11 @@ def test_no_more_tasks_run_at_once_than_told(catalog: Catalog, name: TableName) 
     assert plan is not None
     bounded = SparkConverting(ground.spark, ground.clock, tasks=1)
     assert bounded.matches(plan.search(ground.clock.new_uuid())).rdd.getNumPartitions() == 1
-    splits = [Split(0, str(number), "", 1) for number in range(8)]
+    partitions = [InputPartition(0, str(number), "", 1) for number in range(8)]
 
-    def place(split: Split) -> int:
+    def place(partition: InputPartition) -> int:
         return running_task()[0]
 
-    assert set(run_on_executors(ground.spark, place, splits, 1)) == {0}
-    assert len(set(run_on_executors(ground.spark, place, splits, 3))) == 3
-    assert len(set(run_on_executors(ground.spark, place, splits))) > 1
+    assert set(run_on_executors(ground.spark, place, partitions, 1)) == {0}
+    assert len(set(run_on_executors(ground.spark, place, partitions, 3))) == 3
+    assert len(set(run_on_executors(ground.spark, place, partitions))) > 1

@@ -87,9 +87,14 @@ def friendly(seaweedfs: SeaweedFS) -> dict[str, str]:
 def rows_of(source: CloudFeed, upper: Hlc) -> list[tuple[str, int]]:
     index = {"t": 0}
     window = Window((upper,))
-    splits = source.splits(window, {"t": None}, index)
+    partitions = source.partitions(window, {"t": None}, index)
     reader = pickle.loads(pickle.dumps(source.reader(index, {"t": SOURCE_SCHEMA})))
-    rows = [row for split in splits for batch in reader.read(split, cut_of(window, None)) for row in batch.to_pylist()]
+    rows = [
+        row
+        for partition in partitions
+        for batch in reader.read(partition, cut_of(window, None))
+        for row in batch.to_pylist()
+    ]
     return sorted((row["key"], row["epoch"]) for row in rows if row["payload"] is not None and row["epoch"] >= 0)
 
 
@@ -98,16 +103,16 @@ def test_a_feed_in_s3_is_listed_and_read(feed: BucketFeed, friendly: dict[str, s
     feed.data(2, (3, "three"), compressed=True)
     feed.resolved(3)
     source = CloudFeed(FeedLocation(feed.url, friendly))
-    source.open({"t": None})
-    assert source.poll() == (at(3),)
+    source.initial({"t": None})
+    assert source.latest() == (at(3),)
     assert [key for key, _ in rows_of(source, at(3))] == ["[1]", "[2]", "[3]"]
 
 
 def test_icebergs_names_open_a_feed_too(feed: BucketFeed, seaweedfs: SeaweedFS) -> None:
     feed.resolved(1)
     source = CloudFeed(FeedLocation(feed.url, seaweedfs.fileio))
-    source.open({})
-    assert source.poll() == (at(1),)
+    source.initial({})
+    assert source.latest() == (at(1),)
 
 
 def test_an_object_store_is_asked_for_keys_after_the_start(feed: BucketFeed, friendly: dict[str, str]) -> None:
@@ -161,9 +166,9 @@ def test_a_feed_that_refuses_us_says_as_whom_and_where(
 ) -> None:
     options = {**friendly, **changed}
     source = CloudFeed(FeedLocation(feed.url, options))
-    source.open({})
+    source.initial({})
     with pytest.raises(ConfigError, match=says) as caught:
-        source.poll()
+        source.latest()
     shown = f"{caught.value} {caught.value.hint} {caught.value.facts}"
     assert friendly["endpoint"] in shown
     assert feed.url in shown
@@ -173,16 +178,16 @@ def test_a_feed_that_refuses_us_says_as_whom_and_where(
 
 def test_a_missing_bucket_is_a_wrong_configuration(friendly: dict[str, str]) -> None:
     source = CloudFeed(FeedLocation("s3://no-such-bucket-here/feed", friendly))
-    source.open({})
+    source.initial({})
     with pytest.raises(ConfigError, match="NoSuchBucket"):
-        source.poll()
+        source.latest()
 
 
 def test_a_misspelt_option_is_refused_by_name(friendly: dict[str, str]) -> None:
     source = CloudFeed(FeedLocation("s3://bucket/feed", {**friendly, "acess_key": "x"}))
-    source.open({})
+    source.initial({})
     with pytest.raises(ConfigError, match="acess_key"):
-        source.poll()
+        source.latest()
 
 
 def test_a_busy_store_is_waited_for_and_a_dead_one_reported(
@@ -191,12 +196,12 @@ def test_a_busy_store_is_waited_for_and_a_dead_one_reported(
     feed.resolved(1)
     with faulty_storage(seaweedfs.endpoint) as proxy:
         source = CloudFeed(FeedLocation(feed.url, {**friendly, "endpoint": proxy.endpoint}))
-        source.open({})
+        source.initial({})
         proxy.fail(StorageFault.BUSY, 2, lambda method, path: method == "GET")
-        assert source.poll() == (at(1),)
+        assert source.latest() == (at(1),)
         proxy.fail(StorageFault.BUSY, 1000, lambda method, path: method == "GET")
         with pytest.raises(SourceUnavailable, match="SlowDown"):
-            source.poll()
+            source.latest()
 
 
 @pytest.fixture

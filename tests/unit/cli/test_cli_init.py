@@ -10,7 +10,7 @@ from cli_builders import frazil
 
 from frazil.cli.main import LateCommand, cli
 from frazil.cli.reference import PAGES, configuration_page, main, metrics_page
-from frazil.config.base import Settings
+from frazil.config.block import Settings
 from frazil.config.describe import options_of
 from frazil.config.load import load_config, parse_config
 from frazil.config.mongodb import MongoSource

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.model.change import REPORT_EPOCH, Op, SplitReport
+from frazil.model.change import REPORT_EPOCH, Op, PartitionReport
 from frazil.model.frontier import Frontier, Window
 from frazil.model.position import Hlc, Position
 from frazil.model.schema import SourceSchema
@@ -103,7 +103,7 @@ class Pipeline:
     latecomers: Latecomers | None = None
     state: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     published: list[Position] = field(default_factory=list)
-    reports: list[SplitReport] = field(default_factory=list)
+    reports: list[PartitionReport] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -114,10 +114,10 @@ class Pipeline:
     def restart(self) -> None:
         location = FeedLocation(str(self.feed.root))
         self.source = CloudFeed(location, tables=self.settings, complete=self.complete, latecomers=self.latecomers)
-        self.source.open(self.frontiers)
+        self.source.initial(self.frontiers)
 
     def drain(self, one_window: bool = False) -> list[Position]:
-        uppers = self.source.poll()
+        uppers = self.source.latest()
         windows = [Window(uppers)] if one_window and uppers else [Window((upper,)) for upper in uppers]
         for window in windows:
             self._publish(window)
@@ -133,22 +133,22 @@ class Pipeline:
 
     def _publish(self, window: Window) -> None:
         index = {table: i for i, table in enumerate(self.schemas)}
-        splits = self.source.splits(window, self.frontiers, index)
+        partitions = self.source.partitions(window, self.frontiers, index)
         reader = self.source.reader(index, self.schemas)
         newest: dict[tuple[str, int, str], tuple[Any, ...]] = {}
         reports = []
-        for split in splits:
-            table = next(name for name, i in index.items() if i == split.table)
+        for partition in partitions:
+            table = next(name for name, i in index.items() if i == partition.table)
             frontier = self.frontiers[table]
-            self.read.append(split.name)
-            for batch in reader.read(split, cut_of(window, frontier.position if frontier else None)):
+            self.read.append(partition.name)
+            for batch in reader.read(partition, cut_of(window, frontier.position if frontier else None)):
                 for row in batch.to_pylist():
                     if row["epoch"] == REPORT_EPOCH:
                         counts = loads(row["payload"])
                         position = None if row["major"] is None else Hlc(row["major"], row["minor"])
                         reports.append(
-                            SplitReport(
-                                split.table,
+                            PartitionReport(
+                                partition.table,
                                 row["key"],
                                 int(counts["rows"]),
                                 int(counts["dropped"]),
@@ -169,14 +169,14 @@ class Pipeline:
                 self.state[table][key] = decoded(table, self.schemas[table], key, payload)
         with_rows = {report.table for report in reports if report.rows}
         self.frontiers = {
-            table: Frontier(window.upper, self.source.notes(table, window.upper, reports))
+            table: Frontier(window.upper, self.source.resume_state(table, window.upper, reports))
             if self.frontiers[table] is not None or index[table] in with_rows
             else None
             for table in self.schemas
         }
         self.reports += reports
         self.published += window.uppers
-        self.source.acknowledge(window.upper)
+        self.source.commit(window.upper)
 
 
 def decoded(table: str, its_shape: SourceSchema, key: str, payload: bytes) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from test_cockroach_lines import files
 
 from frazil.errors import BadInput
 from frazil.model.change import Op
-from frazil.model.ports import Cut, Split
 from frazil.model.quarantine import BadLine, line_key
 from frazil.model.schema import SourceSchema
+from frazil.sources.base import Cut, InputPartition
 from frazil.sources.cockroachdb.decode.envelope import EnvelopeOptions, change_of, open_message
 from frazil.sources.cockroachdb.decode.fast.lines import split, template_of
 from frazil.sources.cockroachdb.decode.keys import KeyRule
@@ -44,7 +44,7 @@ def read(
     )
     reader = FeedReader(FeedLocation(str(root)), {0: reading})
     cut = cut or Cut(None, (at(10**6).order,))
-    batches = reader.read(Split(0, path, "{}", 1), cut)
+    batches = reader.read(InputPartition(0, path, "{}", 1), cut)
     return [row for batch in batches for row in batch.to_pylist() if row["op"] != Op.REPORT]
 
 

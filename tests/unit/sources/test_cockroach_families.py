@@ -13,7 +13,7 @@ from cockroach_feed import Feed, at, delete, upsert
 from frazil.config.routing import Entries
 from frazil.config.table_entries import TableEntry
 from frazil.errors import BadInput, ConfigError
-from frazil.model.change import REPORT_EPOCH, SplitReport
+from frazil.model.change import REPORT_EPOCH, PartitionReport
 from frazil.model.frontier import Frontier, Window
 from frazil.model.position import Hlc
 from frazil.model.schema import (
@@ -99,29 +99,31 @@ def test_one_table_reads_the_files_of_all_its_families(feed: Feed) -> None:
     feed.resolved(at(2))
     found = source(feed)
     assert [table.name for table in found.tables()] == ["t"]
-    found.open({"t": None})
-    (upper,) = found.poll()
+    found.initial({"t": None})
+    (upper,) = found.latest()
     window, index = Window((upper,)), {"t": 0}
-    splits = found.splits(window, {"t": None}, index)
-    assert [split.name for split in splits] == [feed.files[0], path]
-    schemas = found.schemas(splits)
+    partitions = found.partitions(window, {"t": None}, index)
+    assert [partition.name for partition in partitions] == [feed.files[0], path]
+    schemas = found.schemas(partitions)
     parts, reports = [], []
-    for split in splits:
-        for batch in found.reader(index, schemas).read(split, cut_of(window, None)):
+    for partition in partitions:
+        for batch in found.reader(index, schemas).read(partition, cut_of(window, None)):
             for row in batch.to_pylist():
                 if row["epoch"] == REPORT_EPOCH:
                     newest = Hlc(row["major"], row["minor"])
-                    reports.append(SplitReport(0, row["key"], json.loads(row["payload"])["rows"], 0, newest))
+                    reports.append(PartitionReport(0, row["key"], json.loads(row["payload"])["rows"], 0, newest))
                 else:
                     parts.append(row["part"])
     assert parts == [PRIMARY, part_number("f2", "f1")]
-    notes = found.notes("t", upper, reports)
+    notes = found.resume_state("t", upper, reports)
     assert Notes.parse(notes).carried == (path,)
     feed.resolved(at(10))
     found = source(feed)
-    found.open({"t": Frontier(upper, notes)})
-    (upper,) = found.poll()
-    assert [split.name for split in found.splits(Window((upper,)), {"t": Frontier(at(2), notes)}, index)] == [path]
+    found.initial({"t": Frontier(upper, notes)})
+    (upper,) = found.latest()
+    assert [
+        partition.name for partition in found.partitions(Window((upper,)), {"t": Frontier(at(2), notes)}, index)
+    ] == [path]
 
 
 @pytest.mark.parametrize("pinned", [PINNED, Pinned(key=("a",)), None])
@@ -167,20 +169,20 @@ def test_a_family_that_appears_later_is_looked_at(feed: Feed) -> None:
     feed.data(at(1), [upsert([5], at(1), a=5, b="x")], topic="t+f1")
     feed.resolved(at(2))
     found = source(feed)
-    found.open({"t": None})
-    (upper,) = found.poll()
-    splits = found.splits(Window((upper,)), {"t": None}, {"t": 0})
-    assert families(found.schemas(splits)["t"]) == ("f1",)
-    assert not found.schema_changed("t", splits)
+    found.initial({"t": None})
+    (upper,) = found.latest()
+    partitions = found.partitions(Window((upper,)), {"t": None}, {"t": 0})
+    assert families(found.schemas(partitions)["t"]) == ("f1",)
+    assert not found.schema_changed("t", partitions)
     feed.data(at(3), [upsert([5], at(3), c=1, d=None)], topic="t+f2")
     feed.resolved(at(4))
-    (upper,) = found.poll()
-    splits = found.splits(Window((upper,)), {"t": Frontier(at(2))}, {"t": 0})
-    assert found.schema_changed("t", splits)
-    assert told(found.schemas(splits, {"t": known("f1", "f1", None, None)})["t"]) == {
+    (upper,) = found.latest()
+    partitions = found.partitions(Window((upper,)), {"t": Frontier(at(2))}, {"t": 0})
+    assert found.schema_changed("t", partitions)
+    assert told(found.schemas(partitions, {"t": known("f1", "f1", None, None)})["t"]) == {
         "a": "f1", "b": "f1", "c": "f2", "d": "f2",
     }  # fmt: skip
-    assert not found.schema_changed("t", splits)
+    assert not found.schema_changed("t", partitions)
 
 
 def test_a_plain_topic_is_the_primary_family_before_it_had_a_name(feed: Feed) -> None:

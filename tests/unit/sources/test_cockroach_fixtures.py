@@ -84,10 +84,10 @@ def test_notes_of_an_inner_position_name_only_files_that_reach_beyond_it(feed: F
     run = pipeline(feed)
     run.drain(one_window=True)
     run.restart()
-    run.source.open({"t": None})
-    run.source.splits(Window(tuple(run.source.poll())), {"t": None}, {"t": 0})
-    assert Notes.parse(run.source.notes("t", at(10), run.reports)).carried == (reaching,)
-    assert Notes.parse(run.source.notes("t", at(20), run.reports)).carried == ()
+    run.source.initial({"t": None})
+    run.source.partitions(Window(tuple(run.source.latest())), {"t": None}, {"t": 0})
+    assert Notes.parse(run.source.resume_state("t", at(10), run.reports)).carried == (reaching,)
+    assert Notes.parse(run.source.resume_state("t", at(20), run.reports)).carried == ()
 
 
 def test_an_empty_window_moves_the_watermark_only(feed: Feed) -> None:

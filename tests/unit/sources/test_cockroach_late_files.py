@@ -75,10 +75,10 @@ def test_a_running_feed_meets_the_table_that_was_added(feed: Feed) -> None:
     run = consumed(feed)
     altered(feed)
     feed.resolved(at(20))
-    run.source.poll()
+    run.source.latest()
     assert [table.name for table in run.source.tables()] == ["t", "u"]
-    splits = run.source.splits(Window((at(20),)), {"t": run.frontiers["t"], "u": None}, {"t": 0, "u": 1})
-    assert feed.files[3] in [split.name for split in splits if split.table == 1]
+    partitions = run.source.partitions(Window((at(20),)), {"t": run.frontiers["t"], "u": None}, {"t": 0, "u": 1})
+    assert feed.files[3] in [partition.name for partition in partitions if partition.table == 1]
 
 
 @pytest.mark.parametrize("resolved_before", [True, False])
@@ -198,23 +198,23 @@ def test_tables_at_different_frontiers_each_get_their_late_files(feed: Feed) -> 
     known = Pipeline(feed, {"t": source_schema()})
     known.drain()
     frontiers = {"t": known.frontiers["t"], "u": Frontier(at(5))}
-    source.open(frontiers)
-    assert source.poll() == (H,)
-    assert source.splits(Window((H,)), frontiers, {"t": 0, "u": 1}) == []
+    source.initial(frontiers)
+    assert source.latest() == (H,)
+    assert source.partitions(Window((H,)), frontiers, {"t": 0, "u": 1}) == []
     late = [feed.data(H, [upsert([n], at(11), a=n)], topic=t, session=NEW_SESSION) for n, t in ((3, "t"), (4, "u"))]
     feed.resolved(at(20))
-    assert source.poll() == (at(20),)
-    splits = source.splits(Window((at(20),)), frontiers, {"t": 0, "u": 1})
+    assert source.latest() == (at(20),)
+    partitions = source.partitions(Window((at(20),)), frontiers, {"t": 0, "u": 1})
     # Which of t's names is new cannot be told: what was seen is read again and dropped.
-    assert {(split.table, split.name) for split in splits} == {(0, seen), (0, late[0]), (1, late[1])}
+    assert {(partition.table, partition.name) for partition in partitions} == {(0, seen), (0, late[0]), (1, late[1])}
 
 
 def test_a_cursor_of_a_tables_own_reads_late_files_too(feed: Feed) -> None:
     run = consumed(feed)
     altered(feed)
     feed.resolved(at(20))
-    run.source = run.source.beside(["t"])
-    run.source.open(run.frontiers)
+    run.source = run.source.for_tables(["t"])
+    run.source.initial(run.frontiers)
     run.drain()
     assert run.rows() == [{"a": 1, "b": "new"}, {"a": 3, "b": None}]
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import BadInput, DoesNotFit
-from frazil.model.ports import Cut, Split
 from frazil.model.position import Hlc
 from frazil.model.schema import SourceSchema
+from frazil.sources.base import Cut, InputPartition
 from frazil.sources.cockroachdb.decode.envelope import EnvelopeOptions, change_of, open_message
 from frazil.sources.cockroachdb.decode.exact_json import dumps, loads
 from frazil.sources.cockroachdb.decode.fast.lines import split, template_of
@@ -158,7 +158,7 @@ def reading(root: Path, its_shape: SourceSchema | None = None, block: int = 8 <<
 
 def everything(reader: FeedReader, path: str, cut: Cut | None = None) -> list[dict[str, Any]]:
     cut = cut or Cut(None, (at(10**6).order,))
-    return [row for batch in reader.read(Split(0, path, "{}", 1), cut) for row in batch.to_pylist()]
+    return [row for batch in reader.read(InputPartition(0, path, "{}", 1), cut) for row in batch.to_pylist()]
 
 
 def test_lines_longer_than_a_block_are_read_whole(tmp_path: Path) -> None:

@@ -130,8 +130,8 @@ def test_a_poll_lists_nothing_behind_the_newest_resolved(tmp_path: Path, layout:
 def test_opening_at_a_frontier_does_not_look_at_earlier_days(tmp_path: Path, starts: list[str]) -> None:
     feed = build(tmp_path)
     source = CloudFeed(FeedLocation(str(tmp_path)))
-    source.open({"t": Frontier(at(3 * 86_400 + 10))})
-    assert source.poll() == (at(4 * 86_400 + 10),)
+    source.initial({"t": Frontier(at(3 * 86_400 + 10))})
+    assert source.latest() == (at(4 * 86_400 + 10),)
     assert starts == [feed.files[7], stem_of(feed.files[7])]
     assert source.listing.counters.directories == 2 * 3  # twice: the root and two days of five
     assert source.listing.counters.names == 2 + 3
@@ -274,17 +274,17 @@ def test_a_directory_that_cannot_be_listed_is_a_source_that_does_not_answer(
         raise OSError(errno.ESTALE, "stale file handle", str(folder))
 
     source = CloudFeed(FeedLocation(str(tmp_path)))
-    source.open({})
+    source.initial({})
     monkeypatch.setattr(os, "scandir", scan)
     with pytest.raises(SourceUnavailable, match="stale"):
-        source.poll()
+        source.latest()
 
 
 def test_a_missing_directory_is_a_source_that_does_not_answer(tmp_path: Path) -> None:
     source = CloudFeed(FeedLocation(str(tmp_path / "nowhere")))
-    source.open({})
+    source.initial({})
     with pytest.raises(SourceUnavailable):
-        source.poll()
+        source.latest()
 
 
 def test_an_unknown_storage_is_refused() -> None:
@@ -323,15 +323,15 @@ def test_tables_at_different_frontiers_get_their_own_files(tmp_path: Path) -> No
         feed.resolved(at(second + 5))
     source = CloudFeed(FeedLocation(str(tmp_path)))
     frontiers = {"t": Frontier(at(15)), "u": Frontier(at(5))}
-    source.open(frontiers)
-    assert source.poll() == (at(15), at(25))
-    splits = source.splits(Window((at(15), at(25))), frontiers, {"t": 4, "u": 7})
-    assert [(split.table, parse_name(split.name).stamp) for split in splits] == [  # type: ignore[union-attr]
+    source.initial(frontiers)
+    assert source.latest() == (at(15), at(25))
+    partitions = source.partitions(Window((at(15), at(25))), frontiers, {"t": 4, "u": 7})
+    assert [(partition.table, parse_name(partition.name).stamp) for partition in partitions] == [  # type: ignore[union-attr]
         (4, at(20)),
         (7, at(10)),
         (7, at(20)),
     ]
-    assert source.poll() == ()
+    assert source.latest() == ()
 
 
 def test_a_window_that_is_asked_for_and_then_shortened_leaves_the_rest_resolved(tmp_path: Path) -> None:
@@ -344,24 +344,24 @@ def test_a_window_that_is_asked_for_and_then_shortened_leaves_the_rest_resolved(
 
     def taken(*uppers: Hlc) -> list[tuple[Hlc, bool]]:
         """The files, and whether they count as read before."""
-        splits = source.splits(Window(uppers), frontiers, {"t": 0})
-        return [(parse_name(s.name).stamp, json.loads(s.facts).get("again", False)) for s in splits]  # type: ignore[union-attr]
+        partitions = source.partitions(Window(uppers), frontiers, {"t": 0})
+        return [(parse_name(s.name).stamp, json.loads(s.facts).get("again", False)) for s in partitions]  # type: ignore[union-attr]
 
-    source.open(frontiers)
-    assert source.poll() == (at(15), at(25), at(35))
+    source.initial(frontiers)
+    assert source.latest() == (at(15), at(25), at(35))
     assert taken(at(15), at(25), at(35)) == [(at(10), False), (at(20), False), (at(30), False)]
     assert taken(at(15)) == [(at(10), False)]
-    assert source.poll() == (at(25), at(35))
+    assert source.latest() == (at(25), at(35))
     # Nothing was published of it: the table is where it was.
     assert taken(at(25), at(35)) == [(at(10), True), (at(20), False), (at(30), False)]
     assert taken(at(25)) == [(at(10), True), (at(20), False)]
     frontiers["t"] = Frontier(at(25))
-    assert source.poll() == (at(35),)
+    assert source.latest() == (at(35),)
     assert taken(at(35)) == [(at(30), False)]
-    assert source.poll() == ()
+    assert source.latest() == ()
     # What was handed out last was never written: somebody begins anew.
-    source.open(frontiers)
-    assert source.poll() == (at(35),)
+    source.initial(frontiers)
+    assert source.latest() == (at(35),)
     assert taken(at(35)) == [(at(30), False)]
 
 

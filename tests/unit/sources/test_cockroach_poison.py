@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from frazil.errors import Terminal
 from frazil.model.change import REPORT_EPOCH, Op
-from frazil.model.ports import Cut, Split
 from frazil.model.quarantine import BadLine
 from frazil.model.schema import SourceSchema
+from frazil.sources.base import Cut, InputPartition
 from frazil.sources.cockroachdb.decode.decoder import DecodedTable, FeedDecoder
 from frazil.sources.cockroachdb.decode.envelope import BareDeletes, Envelope, EnvelopeOptions
 from frazil.sources.cockroachdb.feed.location import FeedLocation
@@ -69,7 +69,7 @@ def read(root: Path, lines: list[str], its_schema: SourceSchema, options: Envelo
     body = b"".join(line.encode("utf-8", "surrogatepass") + b"\n" for line in lines)
     path = Feed(root).data(at(0), body)
     cut = Cut(None, (at(100).order,))
-    batches = list(reader(root, its_schema, options).read(Split(0, path, "{}", 1), cut))
+    batches = list(reader(root, its_schema, options).read(InputPartition(0, path, "{}", 1), cut))
     rows = [row for batch in batches for row in batch.to_pylist() if row["epoch"] != REPORT_EPOCH]
     decoder = FeedDecoder({0: DecodedTable("t", its_schema)})
     for row in rows:
@@ -127,7 +127,7 @@ def test_inference_meets_a_poison_line(poison: str, quarantine: bool, tmp_path: 
         FeedLocation(str(tmp_path)), tables={"t": TableSettings(options=EnvelopeOptions(quarantine=quarantine))}
     )
     found: dict[str, SourceSchema] = {}
-    error = refusal(lambda: found.update(feed.schemas([Split(0, path, "{}", 1)])))
+    error = refusal(lambda: found.update(feed.schemas([InputPartition(0, path, "{}", 1)])))
     if error is None:
         assert {column.name for column in found["t"].columns} >= {"a", "s"}
         assert found["t"].key == ("a",)
@@ -220,7 +220,7 @@ def test_random_json_is_rows_or_bad_input_of_its_line(
     assert error is None or is_placed(error, 1, 2, 3)
     path = Feed(tmp_path).data(at(0), "\n".join([text, GOOD, text]).encode("utf-8", "surrogatepass"))
     feed = CloudFeed(FeedLocation(str(tmp_path)), tables={"t": TableSettings(options=options)})
-    error = refusal(lambda: feed.schemas([Split(0, path, "{}", 1)]))
+    error = refusal(lambda: feed.schemas([InputPartition(0, path, "{}", 1)]))
     assert error is None or error.facts["table"] == "t"
 
 
@@ -232,6 +232,6 @@ def test_every_change_knows_its_line(tmp_path: Path) -> None:
     path = Feed(tmp_path).data(at(0), lines)
     reading = TableReading(table="t", source_schema=KEYED)
     small = FeedReader(FeedLocation(str(tmp_path)), {0: reading}, block=500)
-    batches = list(small.read(Split(0, path, "{}", 1), Cut(None, (at(100).order,))))
+    batches = list(small.read(InputPartition(0, path, "{}", 1), Cut(None, (at(100).order,))))
     rows = [row for batch in batches for row in batch.to_pylist() if row["epoch"] != REPORT_EPOCH]
     assert sorted((row["line"], row["key"]) for row in rows) == [(n, f"[{n}]") for n in range(1, 40) if n != 21]

@@ -9,8 +9,8 @@ import pytest
 from cockroach_feed import Feed, at, upsert
 
 from frazil.errors import SourceUnavailable
-from frazil.model.ports import Split
 from frazil.model.schema import INT, LONG, STRING, Decimal, Field, KnownTable, Remembered, Schema, SourceSchema, Type
+from frazil.sources.base import InputPartition
 from frazil.sources.cockroachdb.decode.exact_json import loads
 from frazil.sources.cockroachdb.decode.types import column
 from frazil.sources.cockroachdb.feed.location import FeedLocation
@@ -219,11 +219,11 @@ def test_only_what_a_complete_description_and_the_rows_lack_is_gone() -> None:
 
 
 def asked(feed: Feed, source: CloudFeed, known: KnownTable | None = None, **how: Any) -> SourceSchema:
-    return source.schemas(splits(feed), {} if known is None else {"t": known}, **how)["t"]
+    return source.schemas(partitions(feed), {} if known is None else {"t": known}, **how)["t"]
 
 
-def splits(feed: Feed, *places: int) -> list[Split]:
-    return [Split(0, feed.files[n], "{}", 1) for n in places or range(len(feed.files))]
+def partitions(feed: Feed, *places: int) -> list[InputPartition]:
+    return [InputPartition(0, feed.files[n], "{}", 1) for n in places or range(len(feed.files))]
 
 
 def test_who_describes_a_table_is_asked_again_when_its_schema_has_a_new_version(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_who_describes_a_table_is_asked_again_when_its_schema_has_a_new_version(
     feed.data(at(1), [upsert([1], at(1), a=1, c="x")], schema="a")
     answers = [sql(("b", "STRING", "9.2")), sql(("c", "STRING", "9.2"))]
     source = CloudFeed(FeedLocation(str(tmp_path)), describe=lambda _: answers[0])
-    old, new, both = splits(feed, 0), splits(feed, 1), splits(feed)
+    old, new, both = partitions(feed, 0), partitions(feed, 1), partitions(feed)
     source.schemas(old)
     assert not source.schema_changed("t", old)
     assert source.schema_changed("t", new)

@@ -18,7 +18,7 @@ from frazil.model.schema import LONG, STRING, Decimal, Field, KnownTable, Rememb
 from frazil.sources.cockroachdb.decode.exact_json import Number, loads
 from frazil.sources.cockroachdb.feed.location import FeedLocation
 from frazil.sources.cockroachdb.schema.describe_sql import SqlColumn, from_sql, in_one_schema, split_topic
-from frazil.sources.cockroachdb.schema.profile import ColumnProfile, Profile, merged, of_value, profile_split
+from frazil.sources.cockroachdb.schema.profile import ColumnProfile, Profile, merged, of_value, profile_partition
 from frazil.sources.cockroachdb.schema.schema import Knowledge, Pinned, from_target, inferred_key, inferred_type
 from frazil.sources.cockroachdb.source import CloudFeed, TableSettings
 
@@ -26,10 +26,10 @@ from frazil.sources.cockroachdb.source import CloudFeed, TableSettings
 def shapes_of(feed: Feed, targets: Any = None, look: bool = False, **kwargs: Any) -> dict[str, SourceSchema]:
     source = CloudFeed(FeedLocation(str(feed.root)), **kwargs)
     tables = [table.name for table in source.tables()]
-    source.open(dict.fromkeys(tables))
-    window = Window(source.poll()[-1:])
-    splits = source.splits(window, {}, {table: i for i, table in enumerate(tables)})
-    return dict(source.schemas(splits, targets, look=look))
+    source.initial(dict.fromkeys(tables))
+    window = Window(source.latest()[-1:])
+    partitions = source.partitions(window, {}, {table: i for i, table in enumerate(tables)})
+    return dict(source.schemas(partitions, targets, look=look))
 
 
 def known(*fields: Field, memory: Mapping[int, Remembered] | None = None) -> KnownTable:
@@ -236,13 +236,13 @@ def test_a_target_without_docs_stands_for_plain_types() -> None:
 
 def test_a_profile_may_stop_early(tmp_path: Path) -> None:
     feed = feed_of(tmp_path, [upsert([i], at(0), a=i) for i in range(10)])
-    assert profile_split(FeedLocation(str(tmp_path)), feed.files[0], rows_max=3).rows == 3
+    assert profile_partition(FeedLocation(str(tmp_path)), feed.files[0], rows_max=3).rows == 3
 
 
 def test_a_profile_names_the_line_it_cannot_read(tmp_path: Path) -> None:
     feed = feed_of(tmp_path, [upsert([1], at(0), a=1), "nonsense"])
     with pytest.raises(BadInput) as caught:
-        profile_split(FeedLocation(str(tmp_path)), feed.files[0])
+        profile_partition(FeedLocation(str(tmp_path)), feed.files[0])
     assert caught.value.facts["line"] == 2
 
 

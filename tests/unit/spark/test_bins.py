@@ -26,10 +26,10 @@ from frazil.model.compaction import Group, Rewrite, RewrittenTable
 from frazil.model.conversion import DeleteKeys, KeyColumn, Search, SearchedFile
 from frazil.model.files import FileClosed, FileKind, LiveFile
 from frazil.model.ids import TableName
-from frazil.model.ports import Cut, Split
 from frazil.model.position import Hlc
 from frazil.model.schema import LONG, Field
 from frazil.model.write import ParquetSettings, WriteJob
+from frazil.sources.base import Cut, InputPartition
 from frazil.spark.bins import BIN_BYTES, taken_apart
 
 T = TableName(("shop",), "t")
@@ -100,7 +100,7 @@ class Data:
 
 
 class NoReader:
-    def read(self, split: Split, cut: Cut) -> Any:
+    def read(self, partition: InputPartition, cut: Cut) -> Any:
         raise AssertionError("nothing is run")
 
 
@@ -112,12 +112,13 @@ def live(count: int) -> list[LiveFile]:
 
 
 def write(spark: Any, count: int) -> None:
-    splits = [
-        Split(0, f"2023-11-14/a-name-as-long-as-a-feed-has-{n:08}-t-1.ndjson", "{}", BIN_BYTES) for n in range(count)
+    partitions = [
+        InputPartition(0, f"2023-11-14/a-name-as-long-as-a-feed-has-{n:08}-t-1.ndjson", "{}", BIN_BYTES)
+        for n in range(count)
     ]
     cuts = {0: Cut(None, (R1.order,))}
     job = WriteJob(tables=(), attempt="a", shards=2)
-    run_write_job(spark, splits, cuts, NoReader(), JsonDecoder(), job, (R1,), Hlc, small=False)
+    run_write_job(spark, partitions, cuts, NoReader(), JsonDecoder(), job, (R1,), Hlc, small=False)
 
 
 def table() -> RewrittenTable:

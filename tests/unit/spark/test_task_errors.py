@@ -1,4 +1,4 @@
-"""An error crosses from an executor to the driver as text and comes home as itself; splits fill bins evenly."""
+"""An error crosses from an executor to the driver as text and comes home as itself; partitions fill bins evenly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from frazil import errors
 from frazil.errors import BadInput, FrazilError, StorageUnavailable, Unexplained
-from frazil.model.ports import Split
+from frazil.sources.base import InputPartition
 from frazil.spark.bins import fill_bins
 from frazil.spark.errors import brought_home, carried, collected
 
@@ -73,20 +73,20 @@ def test_a_worker_that_was_killed_comes_home_as_what_nobody_explains() -> None:
 
 
 def test_an_assertion_stays_one() -> None:
-    shown = RuntimeError(as_spark_shows_it(AssertionError("a split report of nothing")))
-    with pytest.raises(AssertionError, match="a split report of nothing"):
+    shown = RuntimeError(as_spark_shows_it(AssertionError("a partition report of nothing")))
+    with pytest.raises(AssertionError, match="a partition report of nothing"):
         collected(lambda: raises(shown))
 
 
 @given(sizes=st.lists(st.integers(0, 1_000), min_size=1, max_size=40), count=st.integers(1, 8))
 def test_bins_hold_every_split_once_and_weigh_about_the_same(sizes: list[int], count: int) -> None:
-    splits = [Split(0, f"s{i}", "{}", size) for i, size in enumerate(sizes)]
-    bins = fill_bins(splits, count)
-    assert sorted(s.name for b in bins for s in b) == sorted(s.name for s in splits)
+    partitions = [InputPartition(0, f"s{i}", "{}", size) for i, size in enumerate(sizes)]
+    bins = fill_bins(partitions, count)
+    assert sorted(s.name for b in bins for s in b) == sorted(s.name for s in partitions)
     weights = [sum(max(s.size, 1) for s in b) for b in bins]
     assert max(weights) - min(weights) <= max(max(size, 1) for size in sizes)
 
 
 def test_empty_splits_spread_over_all_bins() -> None:
-    bins = fill_bins([Split(0, f"s{i}", "{}", 0) for i in range(8)], 4)
+    bins = fill_bins([InputPartition(0, f"s{i}", "{}", 0) for i in range(8)], 4)
     assert [len(b) for b in bins] == [2, 2, 2, 2]

@@ -33,8 +33,8 @@ from frazil.ingest.locate.searched_table import SearchedTable
 from frazil.ingest.write.write_job import run_on_executors
 from frazil.model.arrow import value_type
 from frazil.model.files import FileClosed, LiveFile
-from frazil.model.ports import Split
 from frazil.model.schema import UUID, Field
+from frazil.sources.base import InputPartition
 from frazil.spark.bins import binned, members
 from frazil.spark.errors import collected, guarded, packed, unpacked
 
@@ -58,20 +58,20 @@ class SparkSearch:
         shared = self._spark.sparkContext.broadcast(keys)
         root, limit = self._root, self._bytes
 
-        def search(split: Split) -> tuple[str, bytes | None, bytes | None]:
+        def search(partition: InputPartition) -> tuple[str, bytes | None, bytes | None]:
             try:
-                path, size = split.name, split.size
+                path, size = partition.name, partition.size
                 signature = KeyCodec(table.key).signature
                 index = process_cache(root, limit).get_or_build(
                     FileIdentity(path, size), signature, lambda: table.index(path, size)
                 )
                 return path, to_bitmap(index.find(shared.value)).serialize(), None
             except Terminal as error:
-                return split.name, None, packed(error)
+                return partition.name, None, packed(error)
 
         try:
-            splits = [Split(0, file.path, "", file.size) for file in files]
-            answers = run_on_executors(self._spark, search, splits)
+            partitions = [InputPartition(0, file.path, "", file.size) for file in files]
+            answers = run_on_executors(self._spark, search, partitions)
         finally:
             shared.destroy()
         found = {}
@@ -87,9 +87,9 @@ class SparkSearch:
         kind = _NUMBERS if numeric else _BYTES
 
         def epoch_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            split: Split
-            for split in members(batches):
-                for rows in read_keys(split.name, split.size, table.key, table.storage, table.name_mapping):
+            partition: InputPartition
+            for partition in members(batches):
+                for rows in read_keys(partition.name, partition.size, table.key, table.storage, table.name_mapping):
                     yield pa.RecordBatch.from_arrays([_key_column(codec.encode(rows.columns))], ["k"])
 
         def table_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -100,8 +100,8 @@ class SparkSearch:
                 yield pa.RecordBatch.from_arrays([keys, *places], ["k", "file", "pos"])
 
         spark = self._spark
-        splits = [[Split(0, file.path, "", file.size)] for file in files]
-        wanted = binned(spark, splits).mapInArrow(guarded(epoch_keys), kind).distinct()
+        partitions = [[InputPartition(0, file.path, "", file.size)] for file in files]
+        wanted = binned(spark, partitions).mapInArrow(guarded(epoch_keys), kind).distinct()
         names = [_column(field.name) for field in table.key]
         rows = spark.read.option("versionAsOf", str(snapshot_id)).table(f"{self._catalog}.{table.name.sql}")
         for name in names:

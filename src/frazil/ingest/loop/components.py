@@ -14,12 +14,12 @@ from frazil.data.keys.index_cache import CacheStats
 from frazil.ingest.loop.checkpointing import RecordsCheckpoints
 from frazil.ingest.loop.target_tables import KeepsTables
 from frazil.ingest.quarantine.held_keys import ReadsKeys
-from frazil.ingest.write.schema_tracker import SchemaSource
 from frazil.ingest.write.window_writer import Executors
 from frazil.model.ids import JobId, TableName
 from frazil.model.ports import Arbiter, Locator, TransactionalCommitter
 from frazil.model.position import Position
 from frazil.observability.metrics import Metrics
+from frazil.sources.base import Source
 from frazil.threads import SystemThreads, Threads
 
 
@@ -58,7 +58,7 @@ class Components:
 
     config: PipelineConfig
     config_hash: str
-    source: SchemaSource
+    source: Source
     committer: TransactionalCommitter
     tables: KeepsTables
     arbiter: Arbiter

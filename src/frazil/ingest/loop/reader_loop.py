@@ -30,14 +30,14 @@ from frazil.ingest.loop.epoch_planner import EpochPlanner
 from frazil.ingest.loop.registry import TableRegistry
 from frazil.ingest.loop.target_tables import TargetTable
 from frazil.ingest.quarantine.held_keys import HeldKeys
-from frazil.ingest.write.schema_tracker import SchemaSource, SchemaTracker
+from frazil.ingest.write.schema_tracker import SchemaTracker
 from frazil.ingest.write.window_writer import Targets, WindowWriter, WrittenWindow
 from frazil.model.frontier import Window, plan_window, resume_after
 from frazil.model.ledger import LedgerEntry
-from frazil.model.ports import Split
 from frazil.model.position import Position, is_before
 from frazil.model.write import Role
 from frazil.observability.logs import Log
+from frazil.sources.base import InputPartition, LoadsTables, LosesTables, Source
 
 WHOLE = ""
 """Stands for all tables of a loop where an error names none."""
@@ -57,7 +57,7 @@ class _TablesFailed(Exception):
 class Watcher(Protocol):
     """The supervisor, as a loop knows it."""
 
-    def noticed(self, source: SchemaSource) -> Sequence[str]:
+    def noticed(self, source: Source) -> Sequence[str]:
         """Tables that the source offers by now and that this loop is to take in."""
 
     def settled(self) -> Position | None:
@@ -103,7 +103,7 @@ class ReaderLoop:
     def __init__(
         self,
         parts: Components,
-        source: SchemaSource,
+        source: Source,
         registry: TableRegistry,
         coordinator: Coordinator,
         tables: Sequence[str],
@@ -166,13 +166,13 @@ class ReaderLoop:
             self._line.close()
             if failures := self._line.failures:
                 ending = Failed(self._told_apart(failures))
-        self._source.close()
+        self._source.stop()
         return ending
 
     def _run(self) -> Ending:
         if failed := self._read_ledgers(self._names):
             return Failed(failed)
-        self._source.open({main_table.source: main_table.progress.published for main_table in self._main_tables})
+        self._source.initial({main_table.source: main_table.progress.published for main_table in self._main_tables})
         self._after = resume_after(main_table.progress for main_table in self._main_tables)
         self._watcher.changed(table for name in self._names for table in self._registry.targets_of(name))
         while not self._end.is_set():
@@ -210,7 +210,9 @@ class ReaderLoop:
         return failed
 
     def _lost(self) -> dict[str, BaseException]:
-        lost = self._source.lost()
+        if not isinstance(self._source, LosesTables):
+            return {}
+        lost = self._source.lost_tables()
         return {name: lost[name] for name in self._names if name in lost}
 
     # what failed
@@ -236,7 +238,7 @@ class ReaderLoop:
 
     def _step(self) -> bool:
         """Reads and writes the next window; False if nothing new is resolved."""
-        resolved = self._source.poll()
+        resolved = self._source.latest()
         if self._takes_new and (new := self._watcher.noticed(self._source)):
             self._names = [*filter(self._registry.knows, self._names), *new]
             if failed := self._read_ledgers(new):
@@ -275,8 +277,9 @@ class ReaderLoop:
             )
 
     def _look_at_loads(self) -> None:
-        for main_table in self._main_tables:
-            main_table.load = self._source.loading(main_table.source)
+        if isinstance(self._source, LoadsTables):
+            for main_table in self._main_tables:
+                main_table.load = self._source.loading(main_table.source)
 
     def _written(self, window: Window) -> tuple[WrittenWindow, Sequence[Targets]]:
         """The window, or its first epochs if all of it is more than one job should read. If a change in it cannot be
@@ -291,19 +294,19 @@ class ReaderLoop:
             ]
             concerned = [self._registry.targets_of(main_table.source) for main_table in behind]
             try:
-                splits = self._splits(window, behind)
-                epochs = self._windows.epochs_of_a_job(window, splits)
+                partitions = self._partitions(window, behind)
+                epochs = self._windows.epochs_of_a_job(window, partitions)
                 if epochs == len(window.uppers):
-                    return self._windows.write(self._coordinator, window, concerned, splits), concerned
+                    return self._windows.write(self._coordinator, window, concerned, partitions), concerned
             except errors.BadInput as error:
                 if len(window.uppers) == 1 or (len(self._names) > 1 and WHOLE not in self._blamed(error)):
                     raise
                 epochs = len(window.uppers) // 2
             window = window.first(epochs)
 
-    def _splits(self, window: Window, main_tables: Sequence[TargetTable]) -> Sequence[Split]:
+    def _partitions(self, window: Window, main_tables: Sequence[TargetTable]) -> Sequence[InputPartition]:
         frontiers = {main_table.source: main_table.progress.tip for main_table in main_tables}
-        return self._source.splits(
+        return self._source.partitions(
             window, frontiers, {main_table.source: main_table.index for main_table in main_tables}
         )
 
@@ -375,4 +378,4 @@ class ReaderLoop:
     def _acknowledge(self) -> None:
         settled = self._watcher.settled()
         if settled is not None:
-            self._source.acknowledge(settled)
+            self._source.commit(settled)

@@ -33,9 +33,10 @@ from frazil.ingest.loop.table_stats import TableStats
 from frazil.ingest.loop.target_tables import KeepsTables, SourceState, TargetTable, roles_of, side_table
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import TableHead
-from frazil.model.ports import Committer, Source
+from frazil.model.ports import Committer
 from frazil.model.write import Role
 from frazil.observability.logs import Log
+from frazil.sources.base import Source
 from frazil.threads import Threads
 
 _log = Log("frazil.pipeline")

@@ -29,6 +29,7 @@ from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import BranchedHead, TableHead
 from frazil.model.ports import Locator, TransactionalCommitter
 from frazil.observability.logs import Log
+from frazil.sources.base import LoadsTables
 
 _log = Log("frazil.resync")
 
@@ -157,10 +158,11 @@ class ResyncLoop:
             return Failed({self._main_table.source: error})
 
     def _adopted(self) -> Ending:
-        table = self._main_table.target
+        table, source = self._main_table.target, self._parts.source
         branch = self._branches.heads(table).branch
         entry = None if branch is None else branch.newest(self._coordinator.job)
-        if entry is None or not self._parts.source.is_loaded(Frontier(entry.resolved, entry.notes)):
+        frontier = None if entry is None else Frontier(entry.resolved, entry.notes)
+        if entry is None or (isinstance(source, LoadsTables) and not source.is_loaded(frontier)):
             raise CutAgain(f"{table} is not loaded to its end yet", table=table.text)
         done = adopt_resync(table, self._branches, self._coordinator, self._parts.clock, entry, stop=self._end)
         if not isinstance(done, Adopted):

@@ -33,11 +33,11 @@ from frazil.ingest.loop.resync_loop import ResyncLoop, is_under_way, on_branches
 from frazil.ingest.loop.table_state import LoopPlan, LoopState, Mode
 from frazil.ingest.loop.target_tables import TargetTable
 from frazil.ingest.quarantine.held_keys import HeldKeys
-from frazil.ingest.write.schema_tracker import SchemaSource
 from frazil.model.frontier import acknowledgeable
 from frazil.model.position import Position, is_before
 from frazil.model.state import TableState
 from frazil.observability.logs import Log
+from frazil.sources.base import LoadsTables, Source
 
 TROUBLE_MAX_ONCE = 6
 _TICK = 0.5
@@ -199,7 +199,7 @@ class Supervisor:
     def _loop_state_of(self, name: str) -> LoopState:
         """Where a table begins. Only a source with first loads of its own must be told apart: the ledger knows."""
         source = self._parts.source
-        if not source.can_reload:
+        if not isinstance(source, LoadsTables):
             return LoopState(Mode.STEADY)
         target, resync = self._registry.main_table(name).target, self._parts.resync
         if resync is None:
@@ -248,7 +248,7 @@ class Supervisor:
     def _loop(self, parts: Components, plan: LoopPlan) -> ReaderLoop:
         return ReaderLoop(
             parts,
-            parts.source if plan.is_main else parts.source.beside(plan.tables),
+            parts.source if plan.is_main else parts.source.for_tables(plan.tables),
             self._registry,
             self._fenced,
             plan.tables,
@@ -372,7 +372,7 @@ class Supervisor:
             state,
             error,
             alone=alone,
-            can_rescan=self._parts.source.can_reload,
+            can_rescan=isinstance(self._parts.source, LoadsTables),
             now=now,
             jitter=jitter,
             attempts_max=TROUBLE_MAX_ONCE if self._once else None,
@@ -425,7 +425,8 @@ class Supervisor:
             published = main_table.progress.published
             if states.is_outlived(None if published is None else published.position, newest, bound):
                 main_table.state = TableState.NEEDS_RESYNC
-                again = "frazil resync CONFIG" if self._parts.source.can_reload else "make a changefeed with a scan for"
+                reloads = isinstance(self._parts.source, LoadsTables)
+                again = "frazil resync CONFIG" if reloads else "make a changefeed with a scan for"
                 _log.error(
                     "stopped for so long that the source is not kept for it any more",
                     table=main_table.name,
@@ -453,11 +454,11 @@ class Supervisor:
 
     # what loops ask
 
-    def noticed(self, source: SchemaSource) -> Sequence[str]:
+    def noticed(self, source: Source) -> Sequence[str]:
         with self._lock:
             found = self._registry.notice(source)
             self._show_refused()
-            if source.can_reload:
+            if isinstance(source, LoadsTables):
                 self._know(found)
                 return ()
             if not found:

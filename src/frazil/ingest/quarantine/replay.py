@@ -49,12 +49,13 @@ from frazil.model.commit import ReplaceFiles
 from frazil.model.files import FileClosed
 from frazil.model.ids import TableName, replay_folder
 from frazil.model.ledger import SnapshotFacts, TableHead
-from frazil.model.ports import Decoder, Locator, Reader, ReplacingCommitter, RereadsLines
+from frazil.model.ports import Locator, ReplacingCommitter
 from frazil.model.position import Position, is_before, parse_position
 from frazil.model.results import ReplayReport
 from frazil.model.schema import parts_of
 from frazil.model.write import DeleteMode, EpochTarget, Role, TableTask
 from frazil.retry import Attempt, commit_with_retry
+from frazil.sources.base import Decoder, Reader, RereadsLines
 
 OPERATION, REPLAY, THROUGH, JOB = "frazil.operation", "frazil.replay-id", "frazil.replay-through", "frazil.replay-job"
 _NOT_THERE_YET = "it lies beyond what the table has published: replay again when the pipeline has caught up"

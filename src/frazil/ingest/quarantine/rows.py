@@ -88,13 +88,13 @@ def _columns(rows: pa.RecordBatch, source: str, position_text: PositionText) -> 
 
 def _places(rows: pa.RecordBatch, file_of: FileOf) -> dict[str, pa.Array]:
     """Where each change was read, as far as its source has files and lines."""
-    files = [None if split is None else file_of(split) for split in _splits(rows)]
+    files = [None if partition is None else file_of(partition) for partition in _partitions(rows)]
     return {q.FILE: pa.array(files, pa.string()), q.LINE: rows.column("line")}
 
 
-def _splits(rows: pa.RecordBatch) -> list[int | None]:
-    """Only of rows that know their line: other sources' splits are nothing to look into."""
-    found: list[int | None] = pc.if_else(rows.column("line").is_valid(), rows.column("split"), None).to_pylist()
+def _partitions(rows: pa.RecordBatch) -> list[int | None]:
+    """Only of rows that know their line: other sources' partitions are nothing to look into."""
+    found: list[int | None] = pc.if_else(rows.column("line").is_valid(), rows.column("partition"), None).to_pylist()
     return found
 
 

@@ -11,7 +11,7 @@
             all epochs   epoch 0    epoch 1    epoch 1      their own that share its keys by hash
                                     keys a, c  keys b, d
 
-A group is meant to fit into memory, by what the splits weigh. They may mislead (compressed files, one epoch with
+A group is meant to fit into memory, by what the partitions weigh. They may mislead (compressed files, one epoch with
 nearly all changes, one key that changes all the time), so what a task holds is bounded whatever comes: of a key that a
 main tables only the newest version stays, and what a changelog keeps goes to disk.
 """
@@ -37,7 +37,7 @@ from frazil.storage.files.spill import SpillFile
 
 BLOCK = pa.schema([("shard", pa.int32()), ("group", pa.int32()), ("body", pa.binary())])
 BLOCK_DDL = "shard int, group int, body binary"
-# What the splits of a group may weigh in one shard.
+# What the partitions of a group may weigh in one shard.
 GROUP_BYTES = 16 << 20
 # Arrow bytes of rows that a reading task collects before it packs them, and that a writing task holds of a group.
 PACKED_TOGETHER = 16 << 20
@@ -84,7 +84,7 @@ class Groups:
 
     @classmethod
     def by_weight(cls, weights: Mapping[int, int], epochs: int, shards: int) -> Groups:
-        """`weights` are the bytes of each table's splits. Small tables share a group, large ones have several."""
+        """`weights` are the bytes of each table's partitions. Small tables share a group, large ones have several."""
         shares: dict[int, Share] = {}
         group, filled = 0, 0
         for table, weight in sorted(weights.items()):

@@ -2,7 +2,7 @@
 
     reader --change rows--> blocks, shuffle, sort --change rows--> worker --OUTPUT rows--> driver
                                                                             kind 0  a Message, as `wire` writes it
-                                                                            kind 1  a SplitReport, as JSON
+                                                                            kind 1  a PartitionReport, as JSON
                                                                             kind 2  a definite error, pickled
                                                                             kind 3  a CaptureReport, as JSON
 
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from frazil.errors import FrazilError, UnknownColumn
 from frazil.model import wire
 from frazil.model.arrow import CHANGE_SCHEMA
-from frazil.model.change import REPORT_EPOCH, CaptureReport, Op, Report, SplitReport
+from frazil.model.change import REPORT_EPOCH, CaptureReport, Op, PartitionReport, Report
 from frazil.model.files import Message
 from frazil.model.position import WHOLE, BatchNumber, ClusterTime, Hlc, Position
 from frazil.spark.errors import unpacked
@@ -40,18 +40,18 @@ PositionText = Callable[[pa.Array, pa.Array], pa.Array]
 
 
 FileOf = Callable[[int], str]
-"""The name of a split, by the number that travels."""
+"""The name of a partition, by the number that travels."""
 
 
-def from_split(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
-    """The same rows, which say which split they were read from."""
-    place = batch.schema.get_field_index("split")
+def from_partition(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    """The same rows, which say which partition they were read from."""
+    place = batch.schema.get_field_index("partition")
     return batch.set_column(place, batch.schema.field(place), pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows))
 
 
-def unplaced(split: int) -> str:
-    """For changes that were read from no split of a job."""
-    raise AssertionError(f"no job has given the number {split} to a split")
+def unplaced(partition: int) -> str:
+    """For changes that were read from no partition of a job."""
+    raise AssertionError(f"no job has given the number {partition} to a partition")
 
 
 def as_change_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -98,13 +98,13 @@ def text_like(position: Position) -> PositionText:
             return batch_number_text
 
 
-def report_json(table: int, split: str, major: int | None, minor: int | None, payload: bytes | None) -> bytes:
-    """One report, as the worker passes it on. No position means that the split held no change."""
+def report_json(table: int, partition: str, major: int | None, minor: int | None, payload: bytes | None) -> bytes:
+    """One report, as the worker passes it on. No position means that the partition held no change."""
     found = json.loads(payload) if payload else {}
     newest = None if major is None or major < 0 else [major, minor or 0]
     report = {
         "table": table,
-        "split": split,
+        "partition": partition,
         "rows": found.get("rows", 0),
         "dropped": found.get("dropped", 0),
         "newest": newest,
@@ -113,9 +113,16 @@ def report_json(table: int, split: str, major: int | None, minor: int | None, pa
     return json.dumps(report).encode()
 
 
-def error_row(table: int, split: str, packed_error: bytes) -> pa.RecordBatch:
-    """A reader's definite error as a TRAVEL row: it passes through the shuffle in place of the split's report."""
-    row = {"table": table, "epoch": REPORT_EPOCH, "key": split, "part": 0, "op": int(Op.ERROR), "payload": packed_error}
+def error_row(table: int, partition: str, packed_error: bytes) -> pa.RecordBatch:
+    """A reader's definite error as a TRAVEL row: it passes through the shuffle in place of the partition's report."""
+    row = {
+        "table": table,
+        "epoch": REPORT_EPOCH,
+        "key": partition,
+        "part": 0,
+        "op": int(Op.ERROR),
+        "payload": packed_error,
+    }
     return pa.RecordBatch.from_pylist([row], schema=CHANGE_SCHEMA)
 
 
@@ -168,11 +175,11 @@ def read_output(rows: Iterable[Any], position_of: PositionOf) -> tuple[list[Mess
     return messages, reports
 
 
-def _report(facts: dict[str, Any], position_of: PositionOf) -> SplitReport:
+def _report(facts: dict[str, Any], position_of: PositionOf) -> PartitionReport:
     newest = facts["newest"]
-    return SplitReport(
+    return PartitionReport(
         table=facts["table"],
-        split=facts["split"],
+        partition=facts["partition"],
         rows=facts["rows"],
         dropped=facts["dropped"],
         newest=None if newest is None else position_of(newest[0], newest[1]),

@@ -34,7 +34,6 @@ from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
 from frazil.model import quarantine as q
 from frazil.model.change import Op
 from frazil.model.files import FileClosed
-from frazil.model.ports import Decoder
 from frazil.model.write import (
     CHANGELOG_BEFORE,
     CHANGELOG_OP,
@@ -43,6 +42,7 @@ from frazil.model.write import (
     Role,
     TableTask,
 )
+from frazil.sources.base import Decoder
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -72,8 +72,8 @@ class TargetsWriter:
         captures: CapturedKeys | None,
         file_of: FileOf = unplaced,
     ) -> None:
-        """`captures` is there if the source table has a quarantine; `file_of` names the split that a change says it was
-        read from."""
+        """`captures` is there if the source table has a quarantine; `file_of` names the partition that a change says it
+        was read from."""
         self._file_of = file_of
         self._index = tasks[0].index
         self._decoder = decoder
@@ -130,7 +130,7 @@ class TargetsWriter:
         at, found = next(iter(bad_rows(rows, self.tried)), (None, error))
         if at is None or rows.column("line")[at].as_py() is None or "line" in found.facts:
             return error
-        file, line = self._file_of(rows.column("split")[at].as_py()), rows.column("line")[at].as_py()
+        file, line = self._file_of(rows.column("partition")[at].as_py()), rows.column("line")[at].as_py()
         facts = {**found.facts, "file": file, "line": line}
         return type(found)(f"{file}:{line}: {found.message}", hint=found.hint, **facts)
 

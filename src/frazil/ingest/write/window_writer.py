@@ -1,6 +1,6 @@
 """Writes one window: schemas first, then one Spark job for all tables, then a buffer of what its tasks reported.
 
-    splits of the window --> source schema of each source table --> its targets created or evolved
+    partitions of the window --> source schema of each source table --> its targets created or evolved
                                    ^                            |
                                    | a column nobody knew of    v
                                    +------ learn ------- one Spark job --> files by target and epoch, reports
@@ -23,18 +23,18 @@ from frazil.ingest.loop.mode_checks import check_parts
 from frazil.ingest.loop.target_tables import KeepsTables, TargetTable
 from frazil.ingest.quarantine.held_keys import HeldKeys
 from frazil.ingest.write.schema_tracker import SchemaTracker, lesson_of
-from frazil.model.change import CaptureReport, Report, SplitReport
+from frazil.model.change import CaptureReport, PartitionReport, Report
 from frazil.model.files import FileClosed, Message
 from frazil.model.frontier import Window
 from frazil.model.ids import TableName, batch_id, epoch_prefix
-from frazil.model.ports import Cut, Decoder, Reader, Split
 from frazil.model.position import Position
 from frazil.model.schema import SourceSchema, parts_of
 from frazil.model.write import EpochTarget, Role, TableTask, WriteJob
+from frazil.sources.base import Cut, Decoder, InputPartition, Reader
 from frazil.sources.cutting_reader import cut_of
 
 TASK_BYTES = 256 << 20
-"""Of splits: what one task is to write. The work is long beside the task's start, and many tasks share it."""
+"""Of partitions: what one task is to write. The work is long beside the task's start, and many tasks share it."""
 LESSONS_MAX = 8
 
 Targets = Sequence[TargetTable]
@@ -44,7 +44,7 @@ Targets = Sequence[TargetTable]
 class WritesWindows(Protocol):
     def __call__(
         self,
-        splits: Sequence[Split],
+        partitions: Sequence[InputPartition],
         cuts: Mapping[int, Cut],
         reader: Reader,
         decoder: Decoder,
@@ -84,9 +84,9 @@ class WrittenWindow:
         uppers = [upper for upper in self.window.uppers if self.buffer.holds(target, upper)]
         return {upper: self.buffer.files(target, upper) for upper in uppers}
 
-    def found(self, index: int) -> list[SplitReport]:
+    def found(self, index: int) -> list[PartitionReport]:
         """What the readers found of one source table."""
-        return [report for report in self.reports.get(index, ()) if isinstance(report, SplitReport)]
+        return [report for report in self.reports.get(index, ()) if isinstance(report, PartitionReport)]
 
     def captured(self, index: int) -> list[CaptureReport]:
         """What went to quarantine of one source table."""
@@ -110,30 +110,34 @@ class WindowWriter:
         self._clock = clock
         self._capturing = capturing
 
-    def epochs_of_a_job(self, window: Window, splits: Sequence[Split]) -> int:
+    def epochs_of_a_job(self, window: Window, partitions: Sequence[InputPartition]) -> int:
         """How many of the window's epochs one job should write: few enough that most commits of a catch-up go on beside
         the next job, and that starting it costs little beside its work. A single epoch is never divided."""
-        size = sum(split.size for split in splits)
+        size = sum(partition.size for partition in partitions)
         epochs = len(window.uppers)
         return max(1, min(epochs, epochs * self._executors.cores * TASK_BYTES // max(size, 1)))
 
     def write(
-        self, coordinator: Coordinator, window: Window, concerned: Sequence[Targets], splits: Sequence[Split]
+        self,
+        coordinator: Coordinator,
+        window: Window,
+        concerned: Sequence[Targets],
+        partitions: Sequence[InputPartition],
     ) -> WrittenWindow:
         """One Spark job for all tables. A change that the known source schema has no place for is a lesson: the
         table's schema evolves, and the window is written again under new paths."""
         for targets in concerned:
             for table in targets:
                 table.begin_reading()
-        by_table: dict[int, list[Split]] = {}
-        for split in splits:
-            by_table.setdefault(split.table, []).append(split)
+        by_table: dict[int, list[InputPartition]] = {}
+        for partition in partitions:
+            by_table.setdefault(partition.table, []).append(partition)
         concerned = [targets for targets in concerned if targets[-1].index in by_table]
         for targets in concerned:
             self._take_schema(targets, self._schema_tracker.schema_of(targets[-1], by_table[targets[-1].index]))
         for _ in range(LESSONS_MAX + len(concerned)):
             readable = [targets for targets in concerned if targets[-1].source_schema is not None]
-            chosen = [split for targets in readable for split in by_table[targets[-1].index]]
+            chosen = [partition for targets in readable for partition in by_table[targets[-1].index]]
             try:
                 written = self._write_once(coordinator, window, readable, chosen)
             except errors.BadInput as error:
@@ -149,27 +153,31 @@ class WindowWriter:
             hint="Pin the columns of these tables in the configuration (frazil check prints them).",
         )
 
-    def _learn(self, targets: Targets, splits: Sequence[Split]) -> bool:
+    def _learn(self, targets: Targets, partitions: Sequence[InputPartition]) -> bool:
         """Whether the source schema is another one now."""
         known = targets[-1].source_schema
-        self._take_schema(targets, self._schema_tracker.learn(targets[-1], splits))
+        self._take_schema(targets, self._schema_tracker.learn(targets[-1], partitions))
         return targets[-1].source_schema != known
 
-    def _learn_from(self, targets: Targets, written: WrittenWindow, splits: Sequence[Split]) -> bool:
+    def _learn_from(self, targets: Targets, written: WrittenWindow, partitions: Sequence[InputPartition]) -> bool:
         """A value that does not fit may tell of a column that was changed at the source. It is looked at once."""
         named = {column for report in written.captured(targets[-1].index) for column in report.columns}
         tried = targets[-1].origin.tried
         if named <= tried:
             return False
         tried |= named
-        return self._learn(targets, splits)
+        return self._learn(targets, partitions)
 
     def _write_once(
-        self, coordinator: Coordinator, window: Window, concerned: Sequence[Targets], splits: Sequence[Split]
+        self,
+        coordinator: Coordinator,
+        window: Window,
+        concerned: Sequence[Targets],
+        partitions: Sequence[InputPartition],
     ) -> WrittenWindow:
-        if not splits:
+        if not partitions:
             return WrittenWindow.of(window, EpochBuffer(1), ())
-        size = sum(split.size for split in splits)
+        size = sum(partition.size for partition in partitions)
         small = size <= self._config.limits.small_epoch_bytes
         job = WriteJob(
             tables=tuple(self._task(coordinator, window, table) for targets in concerned for table in targets),
@@ -181,7 +189,7 @@ class WindowWriter:
         )
         cuts = {targets[-1].index: cut_of(window, furthest_back(targets)) for targets in concerned}
         reader, decoder = self._schema_tracker.roads([targets[-1] for targets in concerned])
-        messages, reports = self._executors.write(splits, cuts, reader, decoder, job, window.uppers, small=small)
+        messages, reports = self._executors.write(partitions, cuts, reader, decoder, job, window.uppers, small=small)
         buffer = EpochBuffer(job.shards)
         for message in messages:
             buffer.take(message)

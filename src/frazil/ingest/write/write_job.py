@@ -5,7 +5,7 @@
     a cluster,     bins tasks --read, pack--> PARCEL --shuffle by shard, sort--> unpack, write--> OUTPUT, collected
     or very large
 
-Each bin of splits is one task of the reading stage, filled so that bins weigh about the same; no task is the
+Each bin of partitions is one task of the reading stage, filled so that bins weigh about the same; no task is the
 funnel. Rows go in blocks (`ingest.shuffle`), and a task sorts one group of them at a time, so an epoch of any size
 needs the memory of a few chunks. Below some ten thousand changes two stages cost more than the work: then one task does
 all of it. Only the shuffle needs a query, and the planning that a query costs.
@@ -36,7 +36,7 @@ from frazil.ingest.write.change_rows import (
     PositionOf,
     as_change_rows,
     error_row,
-    from_split,
+    from_partition,
     output_batch,
     read_output,
     text_like,
@@ -48,9 +48,9 @@ from frazil.ingest.write.write_task import write_changes, write_columns
 from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import Report
 from frazil.model.files import Message, Resolved
-from frazil.model.ports import Cut, Decoder, Reader, Split
 from frazil.model.position import Position
 from frazil.model.write import WriteJob
+from frazil.sources.base import Cut, Decoder, InputPartition, Reader
 from frazil.spark.bins import Piece, Work, binned, fill_bins, in_bins, members, pieces
 from frazil.spark.errors import ArrowTask, carried, collected, guarded, packed
 
@@ -63,7 +63,7 @@ OutputRow = tuple[int, bytes]
 
 def run_write_job(
     spark: SparkSession,
-    splits: Sequence[Split],
+    partitions: Sequence[InputPartition],
     cuts: Mapping[int, Cut],
     reader: Reader,
     decoder: Decoder,
@@ -72,26 +72,27 @@ def run_write_job(
     position_of: PositionOf,
     small: bool,
 ) -> tuple[list[Message], list[Report]]:
-    """Reads the splits, writes the files of all tables and epochs, and returns what the tasks reported.
+    """Reads the partitions, writes the files of all tables and epochs, and returns what the tasks reported.
 
     `cuts` are by table index. A small job is one task whatever `job.shards` says, and its messages say so. Raises
     the FrazilError that a task met, with its facts, or what Spark raised.
     """
     if small:
         job = replace(job, shards=1)
-    if not splits:
+    if not partitions:
         return [Resolved(epoch, shard, job.shards) for shard in range(job.shards) for epoch in epochs], []
-    with _names(spark, splits, small) as file_of:
-        rows = _rows(spark, splits, cuts, reader, decoder, job, epochs, small, file_of)
+    with _names(spark, partitions, small) as file_of:
+        rows = _rows(spark, partitions, cuts, reader, decoder, job, epochs, small, file_of)
     messages, reports = read_output(rows, position_of)
     _must_be_whole(messages, job.shards, epochs)
     return messages, reports
 
 
 @contextmanager
-def _names(spark: SparkSession, splits: Sequence[Split], small: bool) -> Iterator[FileOf]:
-    """A writing task asks for a split's name only if it meets a bad row; where there are many, it fetches them then."""
-    names = [split.name for split in splits]
+def _names(spark: SparkSession, partitions: Sequence[InputPartition], small: bool) -> Iterator[FileOf]:
+    """A writing task asks for a partition's name only if it meets a bad row; where there are many, it fetches them
+    then."""
+    names = [partition.name for partition in partitions]
     if small:
         yield names.__getitem__
         return
@@ -109,7 +110,7 @@ def _shared_name(names: Broadcast[list[str]], number: int) -> str:
 
 def _rows(
     spark: SparkSession,
-    splits: Sequence[Split],
+    partitions: Sequence[InputPartition],
     cuts: Mapping[int, Cut],
     reader: Reader,
     decoder: Decoder,
@@ -118,16 +119,16 @@ def _rows(
     small: bool,
     file_of: FileOf,
 ) -> list[OutputRow]:
-    position_text, numbered = text_like(epochs[0]), pieces(splits, lambda split: split.size)
+    position_text, numbered = text_like(epochs[0]), pieces(partitions, lambda partition: partition.size)
 
-    def read(mine: Iterable[Piece[Split]]) -> Iterator[pa.RecordBatch]:
+    def read(mine: Iterable[Piece[InputPartition]]) -> Iterator[pa.RecordBatch]:
         for piece in mine:
-            split = piece.what
+            partition = piece.what
             try:
-                for rows in reader.read(split, cuts[split.table]):
-                    yield from_split(as_change_rows(rows), piece.number)
+                for rows in reader.read(partition, cuts[partition.table]):
+                    yield from_partition(as_change_rows(rows), piece.number)
             except Terminal as error:
-                yield error_row(split.table, split.name, packed(error))
+                yield error_row(partition.table, partition.name, packed(error))
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         shard, attempt = running_task()
@@ -135,7 +136,7 @@ def _rows(
             batches, job, decoder, shard, attempt, epochs=epochs, position_text=position_text, file_of=file_of
         )
 
-    def read_and_write(bins: Iterator[list[Piece[Split]]]) -> Iterator[OutputRow]:
+    def read_and_write(bins: Iterator[list[Piece[InputPartition]]]) -> Iterator[OutputRow]:
         # Read within the output, so that an error of reading is answered as one of writing is.
         rows = (sort_changes(pa.Table.from_batches(read(mine), CHANGE_SCHEMA)) for mine in bins)
         return _output_rows(write(rows))
@@ -144,8 +145,8 @@ def _rows(
         one = spark.sparkContext.parallelize(fill_bins(numbered, 1), 1)
         return collected(one.mapPartitions(read_and_write).collect)
     weights: dict[int, int] = {}
-    for split in splits:
-        weights[split.table] = weights.get(split.table, 0) + split.size
+    for partition in partitions:
+        weights[partition.table] = weights.get(partition.table, 0) + partition.size
     writes_blocks = _is_one_machine(spark) and sum(weights.values()) <= WRITTEN_BYTES_MAX
     road = _through_files if writes_blocks else _through_shuffle
     return road(
@@ -165,9 +166,9 @@ def _rows(
 class _Stages:
     """A job whose rows go from the tasks that read to the tasks that write."""
 
-    read: Callable[[Iterable[Piece[Split]]], Iterator[pa.RecordBatch]]
+    read: Callable[[Iterable[Piece[InputPartition]]], Iterator[pa.RecordBatch]]
     write: ArrowTask
-    bins: Sequence[list[Piece[Split]]]
+    bins: Sequence[list[Piece[InputPartition]]]
     shards: int
     groups: Groups
     logs: frozenset[int]
@@ -177,9 +178,9 @@ def _through_files(spark: SparkSession, stages: _Stages) -> list[OutputRow]:
     read, write, groups, logs = stages.read, stages.write, stages.groups, stages.logs
     with block_folder(SparkFiles.getRootDirectory()) as folder:
 
-        def read_and_write_blocks(bins: Iterator[list[Piece[Split]]]) -> Iterator[WrittenBlocks]:
+        def read_and_write_blocks(bins: Iterator[list[Piece[InputPartition]]]) -> Iterator[WrittenBlocks]:
             bin_number, attempt = running_task()
-            blocks = pack(read(split for mine in bins for split in mine), groups, logs)
+            blocks = pack(read(partition for mine in bins for partition in mine), groups, logs)
             return write_blocks(blocks, f"{folder}/{bin_number}-{attempt}")
 
         def fetch_and_write(shards: Iterator[list[WrittenBlocks]]) -> Iterator[OutputRow]:
@@ -290,4 +291,4 @@ def _column(name: str) -> Any:
 
 
 def _no_reports(major: int, minor: int) -> Position:
-    raise AssertionError(f"a job over columns has no split reports, yet one came at {major}.{minor}")
+    raise AssertionError(f"a job over columns has no partition reports, yet one came at {major}.{minor}")

@@ -25,9 +25,9 @@ from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
 from frazil.ingest.write.target_writer import TargetsWriter, is_log
 from frazil.model.change import REPORT_EPOCH, Op
 from frazil.model.files import Resolved
-from frazil.model.ports import Decoder
 from frazil.model.position import Position
 from frazil.model.write import EpochTarget, Role, TableTask, WriteJob
+from frazil.sources.base import Decoder
 
 
 def write_changes(
@@ -44,7 +44,7 @@ def write_changes(
     """OUTPUT batches for TRAVEL batches sorted by SORT_COLUMNS.
 
     `attempt` tells this run of the task from every other one; `epochs` are the uppers of the window, which may be
-    more than any table of the job has; `file_of` names a split. Raises what the decoder and the writer raise.
+    more than any table of the job has; `file_of` names a partition. Raises what the decoder and the writer raise.
     """
     tables: dict[int, list[TableTask]] = {}
     for task in job.tables:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from frazil.errors import SourceLost
-from frazil.model.change import SplitReport
+from frazil.model.change import PartitionReport
 from frazil.model.frontier import Frontier
 from frazil.model.position import Hlc
 from frazil.sources.cockroachdb.feed.file_names import data_file, is_under, session_in, stem_in
@@ -77,11 +77,11 @@ class Beginnings:
         self._table_scan: PrefixSummary | None = None
         self.since = min({_since(frontier) for frontier in known} - {""}, default="")
 
-    def check_first(self, table: str, reports: Sequence[SplitReport], takes_part: bool) -> None:
+    def check_first(self, table: str, reports: Sequence[PartitionReport], takes_part: bool) -> None:
         """Of a table without a frontier. Raises SourceLost if it has no beginning, unless it `takes_part`."""
         taken = self._taken
-        first = stem_in(min(report.split for report in reports))
-        is_scan = any(report.scanned for report in reports if report.split.startswith(first))
+        first = stem_in(min(report.partition for report in reports))
+        is_scan = any(report.scanned for report in reports if report.partition.startswith(first))
         follows = is_scan and first.rpartition("/")[2] > taken.oldest
         why = "" if follows or takes_part else taken.cut_off("" if is_scan else self.since)
         if why:
@@ -91,20 +91,20 @@ class Beginnings:
                 f", then ADD {table} WITH initial_scan) and delete its files that sort before those of the scan; or "
                 "set `history: partial` for the table, to publish what there is.",
                 table=table,
-                file=min(report.split for report in reports),
+                file=min(report.partition for report in reports),
             )
         self.since = self.since or taken.oldest
 
     def check_scans(
-        self, table: str, reports: Sequence[SplitReport], reached: str | None, noted: Notes, merges: bool
+        self, table: str, reports: Sequence[PartitionReport], reached: str | None, noted: Notes, merges: bool
     ) -> None:
         """Raises SourceLost for a scan of another changefeed than the one that was read so far, or of a table that was
         taken out of it meanwhile. `reached` is the resolved file of the frontier; without one, the table begins with
         the first of the files. `noted` is what the frontier remembers. With `merges` a scan is taken for changes, but
         for one at the very frontier: its rows would be dropped."""
-        begins = stem_in(min((report.split for report in reports), default=""))
+        begins = stem_in(min((report.partition for report in reports), default=""))
         for report in reports:
-            path = report.split
+            path = report.partition
             is_at_it = reached is not None and is_under(path, reached) and bool(noted.sessions) and not noted.seen
             is_known = path.startswith(begins) if reached is None else path < reached and not is_at_it
             if not report.scanned or is_known or (merges and not is_at_it):

@@ -27,10 +27,10 @@ import pyarrow as pa
 
 from frazil.errors import BadInput, UnknownColumn
 from frazil.model.change import Op
-from frazil.model.ports import Cut, ReadLine, Split
 from frazil.model.position import Hlc
 from frazil.model.quarantine import BadLine, line_key
 from frazil.model.schema import SourceSchema, part_number, primary_family
+from frazil.sources.base import Cut, InputPartition, ReadLine
 from frazil.sources.cockroachdb.decode.envelope import (
     BareDeletes,
     Envelope,
@@ -53,7 +53,7 @@ from frazil.sources.cockroachdb.decode.placing import placed, text_of
 from frazil.sources.cockroachdb.feed.file_names import FeedFile, Format, parse_name
 from frazil.sources.cockroachdb.feed.location import BLOCK, FeedLocation, line_blocks
 from frazil.sources.cockroachdb.schema.families import family_of
-from frazil.sources.cutting_reader import ReadChanges, SplitCutter
+from frazil.sources.cutting_reader import PartitionCutter, ReadChanges
 from frazil.sources.net import netted, of_table
 
 _ROWS = 20_000
@@ -72,7 +72,7 @@ class TableReading:
 
 @dataclass(frozen=True, slots=True)
 class FeedReader:
-    """`tables` are by the index that splits carry. Picklable."""
+    """`tables` are by the index that partitions carry. Picklable."""
 
     location: FeedLocation
     tables: Mapping[int, TableReading]
@@ -86,21 +86,21 @@ class FeedReader:
         }
         object.__setattr__(self, "rules", rules)
 
-    def read(self, split: Split, cut: Cut) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition, cut: Cut) -> Iterator[pa.RecordBatch]:
         """Change rows of one file within the cut, then its report. Raises BadInput naming file and line."""
-        facts = json.loads(split.facts)
-        file = parse_name(split.name, split.size)
+        facts = json.loads(partition.facts)
+        file = parse_name(partition.name, partition.size)
         if not isinstance(file, FeedFile):
-            raise BadInput(f"{split.name}: not a data file of a changefeed", file=split.name)
+            raise BadInput(f"{partition.name}: not a data file of a changefeed", file=partition.name)
         complete_at = Hlc.parse(facts["complete_at"]) if facts.get("complete_at") else None
-        reading = self.tables[split.table]
+        reading = self.tables[partition.table]
         if complete_at is not None:
             options = replace(reading.options, position_if_absent=complete_at, bare_deletes=BareDeletes.NEVER)
             reading = replace(reading, options=options)
         part = part_number(family_of(file.topic, reading.table), primary_family(reading.source_schema))
-        cutter, scanned = SplitCutter(split, cut, part=part, ends=complete_at), 0
+        cutter, scanned = PartitionCutter(partition, cut, part=part, ends=complete_at), 0
         with of_table(reading.table):
-            for changes in self._changes(file, reading, self.rules[split.table]):
+            for changes in self._changes(file, reading, self.rules[partition.table]):
                 scanned += _scanned(changes, file.stamp)
                 if (rows := cutter.take(changes)) is not None:
                     yield rows

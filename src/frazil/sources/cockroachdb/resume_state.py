@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from frazil.errors import SourceLost
-from frazil.model.change import SplitReport
+from frazil.model.change import PartitionReport
 from frazil.model.frontier import Frontier
 from frazil.model.position import Position, is_before
 from frazil.sources.cockroachdb.feed.file_names import is_under, session_in
@@ -51,17 +51,17 @@ class Notes:
 
 
 def notes_at(
-    upper: Position, border: str, reports: Sequence[SplitReport], since: str = "", sessions: Sequence[str] = ()
+    upper: Position, border: str, reports: Sequence[PartitionReport], since: str = "", sessions: Sequence[str] = ()
 ) -> Notes:
     """Of one table at `upper`, whose resolved file is `border`, judging by the reports of the window it lies in."""
-    carried = {report.split for report in reports if report.split < border and reaches_beyond(report, upper)}
-    seen = digest(report.split for report in reports if is_under(report.split, border))
+    carried = {report.partition for report in reports if report.partition < border and reaches_beyond(report, upper)}
+    seen = digest(report.partition for report in reports if is_under(report.partition, border))
     return Notes(tuple(sorted(carried)), seen, since, tuple(sessions))
 
 
-def sessions_of(reports: Sequence[SplitReport], before: Notes) -> tuple[str, ...]:
+def sessions_of(reports: Sequence[PartitionReport], before: Notes) -> tuple[str, ...]:
     """Who wrote the last files; who wrote them before if there are none."""
-    return tuple(sorted({short(session_in(report.split)) for report in reports})) or before.sessions
+    return tuple(sorted({short(session_in(report.partition)) for report in reports})) or before.sessions
 
 
 def short(session: str) -> str:
@@ -69,7 +69,7 @@ def short(session: str) -> str:
     return session[:_SESSION_DIGITS]
 
 
-def reaches_beyond(report: SplitReport, upper: Position) -> bool:
+def reaches_beyond(report: PartitionReport, upper: Position) -> bool:
     return report.newest is not None and is_before(upper, report.newest)
 
 

@@ -1,6 +1,6 @@
 """A changefeed in cloud storage, as a Source: what is resolved, which files a window needs, what to remember.
 
-    open(frontiers) -> poll() -> splits(window) -> [tasks read] -> notes(upper, reports) -> acknowledge(published)
+    open(frontiers) -> poll() -> partitions(window) -> [tasks read] -> notes(upper, reports) -> acknowledge(published)
 
     frontier R0                     R1                              R2
     -----|-- f1 --- f2(beyond R1) ---|-- f3 -------------------------|
@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from frazil.errors import BadInput, ConfigError, SourceLost, SourceUnavailable
-from frazil.model.change import SplitReport
-from frazil.model.frontier import Frontier, LoadProgress, Window
-from frazil.model.ports import SourceTable, Split
+from frazil.model.change import PartitionReport
+from frazil.model.frontier import Frontier, Window
 from frazil.model.position import Hlc, Position, is_before
 from frazil.model.schema import KnownTable, SourceSchema, families
+from frazil.sources.base import InputPartition, SourceTable
 from frazil.sources.cockroachdb.beginning import Beginnings, is_late
 from frazil.sources.cockroachdb.decode.decoder import DecodedTable, FeedDecoder
 from frazil.sources.cockroachdb.decode.envelope import EnvelopeOptions
@@ -55,7 +55,7 @@ from frazil.sources.cockroachdb.schema.families import (
     named_families,
     with_families,
 )
-from frazil.sources.cockroachdb.schema.profile import Profile, merged, profile_split
+from frazil.sources.cockroachdb.schema.profile import Profile, merged, profile_partition
 from frazil.sources.cockroachdb.schema.resolve import heard_by_rows, resolve_schema, without_dropped
 from frazil.sources.cockroachdb.schema.schema import (
     TABLE,
@@ -74,7 +74,7 @@ from frazil.sources.net import of_table
 
 Describe = Callable[[str], Knowledge | None]
 TableOf = Callable[[str], str]
-ProfileOf = Callable[[Sequence[Split]], Profile]
+ProfileOf = Callable[[Sequence[InputPartition]], Profile]
 _PREVIEW_FILES = 4
 
 
@@ -98,7 +98,7 @@ class TableSettings:
 
 
 class CloudFeed:
-    """`describe` asks the source over SQL; `profile` looks at splits, by default here and now, and may be handed
+    """`describe` asks the source over SQL; `profile` looks at partitions, by default here and now, and may be handed
     in to do it in tasks. Tables with all columns pinned are asked about only with `describe_pinned`.
     `cluster_id` is the incarnation where somebody knows it; else it is the feed's place. `table_of` says which source
     table a topic belongs to; by default each is one of its own. `latecomers` notice another feed in the prefix."""
@@ -149,7 +149,7 @@ class CloudFeed:
             self.listing.look()
         return [SourceTable(table) for table in sorted(self._topics())]
 
-    def open(self, frontiers: Mapping[str, Frontier | None]) -> None:
+    def initial(self, frontiers: Mapping[str, Frontier | None]) -> None:
         """Raises SourceLost if a frontier's resolved file, or a file still to be read from, is gone."""
         self._is_open = True
         self._handed_out_to = self._read_to = ""
@@ -167,7 +167,7 @@ class CloudFeed:
             self._carried(table, frontier)  # raises if one is gone
         self.listing.begin(min(paths) if started else "")
 
-    def poll(self) -> tuple[Position, ...]:
+    def latest(self) -> tuple[Position, ...]:
         """Raises SourceUnavailable, SourceLost, or BadInput for a resolved file without timestamp in its name."""
         # Whoever asks for more has written what was handed out.
         self._read_to = self._handed_out_to
@@ -185,10 +185,10 @@ class CloudFeed:
         """Each look lists all there is."""
         return True
 
-    def splits(
+    def partitions(
         self, window: Window, frontiers: Mapping[str, Frontier | None], index: Mapping[str, int]
-    ) -> Sequence[Split]:
-        """One split for each file that may hold changes of these tables within the window."""
+    ) -> Sequence[InputPartition]:
+        """One partition for each file that may hold changes of these tables within the window."""
         self._reached = window.upper
         self._frontiers.update(frontiers)
         self._index.update(index)
@@ -196,14 +196,14 @@ class CloudFeed:
         if self._complete:
             facts = json.dumps({"complete_at": window.upper.text})
             return [
-                Split(number, path, facts, weight_of(path, size))
+                InputPartition(number, path, facts, weight_of(path, size))
                 for table, number in index.items()
                 for names in self._present.get(table, {}).values()
                 for path, size in names
             ]
         upper, topics = self._resolved_path(window.upper), self._topics()
         self._handed_out_to = upper
-        found: list[Split] = []
+        found: list[InputPartition] = []
         for table, number in index.items():
             frontier = frontiers.get(table)
             own, after = topics.get(table, ()), self._resolved_path(frontier.position) if frontier else ""
@@ -211,8 +211,8 @@ class CloudFeed:
                 waits = frontier is None and is_late(self._between(own, stem_of(upper), upper), upper, self.location)
             files = self._between(own, after, stem_of(upper) if waits else upper)
             carried = {**self._late(own, after, frontier), **self._carried(table, frontier)}
-            found += [self._split(number, path, size, is_carried=False) for path, size in files.items()]
-            found += [self._split(number, path, size, is_carried=True) for path, size in carried.items()]
+            found += [self._partition(number, path, size, is_carried=False) for path, size in files.items()]
+            found += [self._partition(number, path, size, is_carried=True) for path, size in carried.items()]
         return found
 
     def _between(self, topics: Sequence[str], after: str, before: str) -> dict[str, int]:
@@ -225,17 +225,17 @@ class CloudFeed:
         under = self._between(topics, stem_of(after), after)
         return {} if digest(under) == Notes.parse(frontier.notes).seen else under
 
-    def _split(self, number: int, path: str, size: int, is_carried: bool) -> Split:
+    def _partition(self, number: int, path: str, size: int, is_carried: bool) -> InputPartition:
         """A file that was read before is read for what lies beyond; what it drops was counted then."""
         again = is_carried or path < self._read_to
-        return Split(number, path, json.dumps({"again": True}) if again else "{}", weight_of(path, size))
+        return InputPartition(number, path, json.dumps({"again": True}) if again else "{}", weight_of(path, size))
 
-    def notes(self, table: str, upper: Position, reports: Sequence[SplitReport]) -> str:
+    def resume_state(self, table: str, upper: Position, reports: Sequence[PartitionReport]) -> str:
         """What is to be remembered of the table's files, see `notes`; of a complete feed, all that were read. The
         reports are those of the window that was asked for last."""
         own = [report for report in reports if report.table == self._index[table]]
         if self._complete:
-            return json.dumps(inventory([report.split for report in own]))
+            return json.dumps(inventory([report.partition for report in own]))
         if table in self._unchecked:
             self._check(table, own)
             self._unchecked.discard(table)
@@ -246,7 +246,7 @@ class CloudFeed:
         frontier = self._frontiers.get(table)
         return Notes() if frontier is None else Notes.parse(frontier.notes)
 
-    def _check(self, table: str, reports: Sequence[SplitReport]) -> None:
+    def _check(self, table: str, reports: Sequence[PartitionReport]) -> None:
         """Raises SourceLost if what was read does not follow from a beginning, or begins anew."""
         settings, frontier = self._settings(table), self._frontiers.get(table)
         reached = None if frontier is None else self._resolved_path(frontier.position)
@@ -256,41 +256,41 @@ class CloudFeed:
 
     def schemas(
         self,
-        splits: Sequence[Split],
+        partitions: Sequence[InputPartition],
         targets: Mapping[str, KnownTable] | None = None,
         *,
         look: bool = False,
         ask: bool = False,
     ) -> Mapping[str, SourceSchema]:
-        """The tables of these splits. A table of which nothing but deletes was seen so far is left out. `look` reads
-        the rows anyway: to learn of columns that nobody announced. `ask` asks those again who describe the table.
+        """The tables of these partitions. A table of which nothing but deletes was seen so far is left out. `look`
+        reads the rows anyway: to learn of columns that nobody announced. `ask` asks those again who describe the table.
 
         Raises BadInput if the key cannot be told, ConfigError for an impossible pin or for CSV files without pins.
         """
-        by_table: dict[str, list[Split]] = {}
-        for split in splits:
-            by_table.setdefault(self._table(split.name), []).append(split)
+        by_table: dict[str, list[InputPartition]] = {}
+        for partition in partitions:
+            by_table.setdefault(self._table(partition.name), []).append(partition)
         found: dict[str, SourceSchema] = {}
         for table, own in by_table.items():
             looks = look or (ask and table in self._enriched)
             if (schema := self._schema_of(table, own, (targets or {}).get(table), looks, ask)) is not None:
                 found[table] = schema
             # With rows of two versions in one window, the older one may hide what the newer one tells.
-            self._versions[table] = min(data_file(split.name).schema_version for split in own)
+            self._versions[table] = min(data_file(partition.name).schema_version for partition in own)
             self._families.setdefault(table, set()).update(named_families(table, own))
         return found
 
-    def schema_changed(self, table: str, splits: Sequence[Split]) -> bool:
+    def schema_changed(self, table: str, partitions: Sequence[InputPartition]) -> bool:
         """Whether the source changed the table's schema since its source schema was last asked for, and somebody can
         tell; or whether there are files of a column family that nobody has looked at."""
-        if named_families(table, splits) - self._families.get(table, set()):
+        if named_families(table, partitions) - self._families.get(table, set()):
             return True
-        versions = [data_file(split.name).schema_version for split in splits]
+        versions = [data_file(partition.name).schema_version for partition in partitions]
         tells = self._describe is not None or table in self._enriched or self._settings(table).follow_drops
         return tells and max(versions, default=0) > self._versions.get(table, 0)
 
     def _schema_of(
-        self, table: str, own: Sequence[Split], target: KnownTable | None, look: bool, ask: bool
+        self, table: str, own: Sequence[InputPartition], target: KnownTable | None, look: bool, ask: bool
     ) -> SourceSchema | None:
         settings, is_family = self._settings(table), "+" in table
         optional = settings.key_optional
@@ -311,7 +311,7 @@ class CloudFeed:
             guess = ruled(self._guess(table, seen.without_key() if key_is_known else seen), settings.rules)
             source_schema = resolve_schema([*places, guess], key_optional=optional)
             if source_schema is None:
-                is_csv = any(data_file(split.name).format is Format.CSV for split in own)
+                is_csv = any(data_file(partition.name).format is Format.CSV for partition in own)
                 check_enough(table, [*places, guess], seen, is_csv=is_csv)
         if source_schema is None:
             return None
@@ -352,23 +352,23 @@ class CloudFeed:
         index, schemas = {table: 0}, {table: source_schema}
         try_rows(self.reader(index, schemas), self.decoder(index, schemas), self._newest(table))
 
-    def _newest(self, table: str) -> list[Split]:
+    def _newest(self, table: str) -> list[InputPartition]:
         by_topic = self._surveyed().get(table, {})
         newest = [file for names in by_topic.values() for file in list(names)[-_PREVIEW_FILES:]]
         facts = json.dumps({"complete_at": Hlc(1).text}) if self._complete else "{}"
-        return [Split(0, path, facts, weight_of(path, size)) for path, size in newest]
+        return [InputPartition(0, path, facts, weight_of(path, size)) for path, size in newest]
 
     def preview(self, table: str, target: KnownTable | None) -> SourceSchema | None:
         """What the table looks like judging by a few of its newest files, resolved or not."""
-        splits = self._newest(table)
-        if splits:
-            return self.schemas(splits, {} if target is None else {table: target}, look=True).get(table)
+        partitions = self._newest(table)
+        if partitions:
+            return self.schemas(partitions, {} if target is None else {table: target}, look=True).get(table)
         places = [configured(self._settings(table).pinned), self._asked(table)]
         if target is not None:
             places.append(from_target(target))
         return resolve_schema(places, key_optional=self._settings(table).key_optional)
 
-    def beside(self, tables: Collection[str]) -> CloudFeed:
+    def for_tables(self, tables: Collection[str]) -> CloudFeed:
         """The whole feed once more: its files tell of all tables anyway."""
         return CloudFeed(
             self.location,
@@ -381,45 +381,32 @@ class CloudFeed:
             table_of=self._table_of,
         )
 
-    @property
-    def can_reload(self) -> bool:
-        """Files that are gone do not come again."""
-        return False
-
-    def is_loaded(self, frontier: Frontier | None) -> bool:
-        """What a feed scans first comes like any other change."""
-        return True
-
-    def lost(self) -> Mapping[str, SourceLost]:
-        return {}
-
-    def loading(self, table: str) -> LoadProgress | None:
-        return None
-
-    def close(self) -> None:
+    def stop(self) -> None:
         """Nothing is held open."""
 
-    def acknowledge(self, published: Position) -> None:
+    def commit(self, published: Position) -> None:
         """Drops what is known of files behind `published`; nothing in the feed is touched."""
         path = self.listing.path_of(hlc_of(published))
         if path is not None:
             self.listing.forget(path)
 
     def reader(self, index: Mapping[str, int], schemas: Mapping[str, SourceSchema]) -> FeedReader:
-        """What tasks read splits with. Raises ConfigError for a key that cannot identify rows."""
+        """What tasks read partitions with. Raises ConfigError for a key that cannot identify rows."""
         readings = {number: self._reading(table, schemas[table]) for table, number in index.items() if table in schemas}
         return FeedReader(self.location, readings)
 
     def decoder(self, index: Mapping[str, int], schemas: Mapping[str, SourceSchema]) -> FeedDecoder:
         return FeedDecoder({n: DecodedTable(table, schemas[table]) for table, n in index.items() if table in schemas})
 
-    def profile(self, splits: Sequence[Split]) -> Profile:
-        """Looks at splits of one table in this process."""
-        return merged(profile_split(self.location, s.name, self._settings(self._table(s.name)).options) for s in splits)
+    def profile(self, partitions: Sequence[InputPartition]) -> Profile:
+        """Looks at partitions of one table in this process."""
+        return merged(
+            profile_partition(self.location, s.name, self._settings(self._table(s.name)).options) for s in partitions
+        )
 
-    def _seen(self, table: str, splits: Sequence[Split]) -> Profile:
+    def _seen(self, table: str, partitions: Sequence[InputPartition]) -> Profile:
         with of_table(table):
-            return self._profile(splits)
+            return self._profile(partitions)
 
     def _settings(self, table: str) -> TableSettings:
         return self._tables.get(table) or TableSettings()

@@ -1,4 +1,4 @@
-"""Reads one split in a task: a range of a collection, or a spool file of its changes; change rows come out.
+"""Reads one partition in a task: a range of a collection, or a spool file of its changes; change rows come out.
 
     range    documents between two bounds of _id --raw BSON batches--> payloads as they are, keys from their first bytes
     spool    Arrow file that the driver wrote from the change stream ---> rows as they are
@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from frazil.errors import StorageUnavailable
 from frazil.model.change import Op
-from frazil.model.ports import Cut, Split
 from frazil.model.position import ClusterTime
-from frazil.sources.cutting_reader import ReadChanges, SplitCutter
+from frazil.sources.base import Cut, InputPartition
+from frazil.sources.cutting_reader import PartitionCutter, ReadChanges
 from frazil.sources.mongodb.client.connection import connected, timestamp_of
 from frazil.sources.mongodb.decode.arrays import texts
 from frazil.sources.mongodb.decode.bson_scan import Bytes
@@ -47,18 +47,18 @@ SPOOLED = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class CollectionReader:
-    """`names` are the collections by the index that splits carry. Of those in `mapped` only these top-level fields are
-    taken, and others counted. Picklable."""
+    """`names` are the collections by the index that partitions carry. Of those in `mapped` only these top-level fields
+    are taken, and others counted. Picklable."""
 
     uri: str
     names: Mapping[int, str]
     mapped: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
-    def read(self, split: Split, cut: Cut) -> Iterator[pa.RecordBatch]:
-        """Change rows of the split within the cut, then its report."""
-        cutter, mapped = SplitCutter(split, cut), self.mapped.get(split.table)
+    def read(self, partition: InputPartition, cut: Cut) -> Iterator[pa.RecordBatch]:
+        """Change rows of the partition within the cut, then its report."""
+        cutter, mapped = PartitionCutter(partition, cut), self.mapped.get(partition.table)
         left_out: Counter[str] = Counter()
-        for rows in rows_of(self.uri, split):
+        for rows in rows_of(self.uri, partition):
             taken = cutter.take(_changes(rows))
             if taken is None:
                 continue
@@ -73,13 +73,13 @@ def _changes(rows: pa.RecordBatch) -> ReadChanges:
     return ReadChanges(rows.column("key"), majors, minors, ops, rows.column("payload"), rows.column("before"))
 
 
-def rows_of(uri: str, split: Split) -> Iterator[pa.RecordBatch]:
-    """SPOOLED rows of a split. Raises a Transient error if server or file does not answer, BadInput for an `_id` that
-    cannot be read."""
-    facts = json.loads(split.facts)
+def rows_of(uri: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """SPOOLED rows of a partition. Raises a Transient error if server or file does not answer, BadInput for an `_id`
+    that cannot be read."""
+    facts = json.loads(partition.facts)
     if "ranged" in facts:
         return _range_rows(uri, facts)
-    return _spool_rows(split.name)
+    return _spool_rows(partition.name)
 
 
 def _spool_rows(path: str) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,7 @@
                 frontier T                 stream
     poll        ... T1  T2  P0  P0-1  P0-2 ... P0-n  T3  T4 ...
                     `- stream -'  `- load steps -'   `- stream, for all tables
-    splits      of a step: ranges of _id; of a time: spool files of the stream
+    partitions      of a step: ranges of _id; of a time: spool files of the stream
 
 A step is offered once the stream has passed P0 for the tables that are beyond their load, and what the stream tells
 beyond P0 once all steps are: so every table's epochs ascend, whichever of the two it lives from. A reader follows
@@ -23,11 +23,11 @@ from pathlib import Path
 
 from frazil.clock import Clock
 from frazil.errors import ConfigError, SourceLost
-from frazil.model.change import SplitReport
+from frazil.model.change import PartitionReport
 from frazil.model.frontier import Frontier, LoadProgress, Window
-from frazil.model.ports import SourceTable, Split
 from frazil.model.position import ClusterTime, Position, is_before
 from frazil.model.schema import KnownTable, SourceSchema
+from frazil.sources.base import InputPartition, SourceTable
 from frazil.sources.mongodb.client.connection import Client, Server, let_go, look, open_client, translated
 from frazil.sources.mongodb.client.deployment import CollectionFacts, Sample, collection_of, counted, present, sampled
 from frazil.sources.mongodb.decode.decoder import DecodedCollection, DocumentDecoder
@@ -58,11 +58,9 @@ class WantedCollections:
 
 
 class MongoDatabase:
-    """`look` tells what the documents of splits are like, by default nothing; `tell` and `warn` report to people (a
+    """`look` tells what the documents of partitions are like, by default nothing; `tell` and `warn` report to people (a
     sentence, and facts by name). `spool` belongs to this pipeline alone: each session has a directory of its own there.
     """
-
-    can_reload = True
 
     def __init__(
         self,
@@ -101,7 +99,7 @@ class MongoDatabase:
         self._is_told = False
         self._describer = Describer(settings, look, self._sample, tell)
 
-    def beside(self, tables: Collection[str]) -> MongoDatabase:
+    def for_tables(self, tables: Collection[str]) -> MongoDatabase:
         return MongoDatabase(
             self._uri,
             WantedCollections(named=tuple(sorted(tables)), matches=lambda _: False),
@@ -137,7 +135,7 @@ class MongoDatabase:
 
     # reading
 
-    def open(self, frontiers: Mapping[str, Frontier | None]) -> None:
+    def initial(self, frontiers: Mapping[str, Frontier | None]) -> None:
         """Collections that cannot be taken up are told by `lost`."""
         self._end_stream()
         sweep(self._spool)
@@ -186,7 +184,7 @@ class MongoDatabase:
         )
         self._stream.begin()
 
-    def poll(self) -> tuple[Position, ...]:
+    def latest(self) -> tuple[Position, ...]:
         """Steps of loads and times of the stream, in order. Waits while the stream catches up with what had happened
         before `open`."""
         if self._stream is None:
@@ -232,28 +230,28 @@ class MongoDatabase:
     def _is_ahead(self, position: ClusterTime) -> bool:
         return is_before(self._reached, position)
 
-    def splits(
+    def partitions(
         self, window: Window, frontiers: Mapping[str, Frontier | None], index: Mapping[str, int]
-    ) -> Sequence[Split]:
+    ) -> Sequence[InputPartition]:
         """Ranges of the load steps in the window, and spool files of its times. None of a collection that is lost."""
         upper = self._reached = self._taken = _cluster_time(window.upper)
-        found: list[Split] = []
+        found: list[InputPartition] = []
         segments = () if self._stream is None else self._stream.segments()
         losses = self._all_losses()
         for name, number in index.items():
             frontier = frontiers.get(name)
             tip = None if frontier is None else frontier.position
             if name not in losses:
-                found += self._loads.splits(name, number, frontier, upper)
+                found += self._loads.partitions(name, number, frontier, upper)
             for segment in segments:
                 if name in losses and segment.upper.time >= losses[name].time:
                     break
                 file = segment.files.get(name)
                 if file is not None and is_before(tip, segment.upper) and not is_before(upper, segment.upper):
-                    found.append(Split(number, file.path, json.dumps({"spooled": name}), file.size))
+                    found.append(InputPartition(number, file.path, json.dumps({"spooled": name}), file.size))
         return found
 
-    def lost(self) -> Mapping[str, SourceLost]:
+    def lost_tables(self) -> Mapping[str, SourceLost]:
         """A collection whose last changes were not handed out yet is still followed."""
         segments = () if self._stream is None else self._stream.segments()
         ahead = [segment for segment in segments if self._is_ahead(segment.upper)]
@@ -272,7 +270,7 @@ class MongoDatabase:
     def is_loaded(self, frontier: Frontier | None) -> bool:
         return frontier is not None and _noted(frontier).get("load") is None
 
-    def notes(self, table: str, upper: Position, reports: Sequence[SplitReport]) -> str:
+    def resume_state(self, table: str, upper: Position, reports: Sequence[PartitionReport]) -> str:
         """The load's next bound while there is one, the newest resume token, the collection's own id."""
         position = _cluster_time(upper)
         self._describer.count(table, reports)
@@ -282,10 +280,10 @@ class MongoDatabase:
             self._report_load(table)
         return json.dumps({name: value for name, value in facts.items() if value not in ("", None)})
 
-    def acknowledge(self, published: Position) -> None:
+    def commit(self, published: Position) -> None:
         """The oplog forgets by itself."""
 
-    def close(self) -> None:
+    def stop(self) -> None:
         self._end_stream()
         if self._client is not None:
             let_go(self._client)
@@ -294,12 +292,17 @@ class MongoDatabase:
     # source schemas, readers, decoders
 
     def schemas(
-        self, splits: Sequence[Split], targets: Mapping[str, KnownTable], *, look: bool = False, ask: bool = False
+        self,
+        partitions: Sequence[InputPartition],
+        targets: Mapping[str, KnownTable],
+        *,
+        look: bool = False,
+        ask: bool = False,
     ) -> Mapping[str, SourceSchema]:
         """Raises ConfigError for an impossible mapping."""
-        return self._describer.schemas(splits, targets, look)
+        return self._describer.schemas(partitions, targets, look)
 
-    def schema_changed(self, table: str, splits: Sequence[Split]) -> bool:
+    def schema_changed(self, table: str, partitions: Sequence[InputPartition]) -> bool:
         """A collection has no schema that could change by itself."""
         return False
 

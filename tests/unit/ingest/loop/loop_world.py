@@ -27,19 +27,19 @@ from frazil.iceberg.tables.tables import LoadedTable
 from frazil.ingest.loop.components import Components
 from frazil.ingest.loop.supervisor import Supervisor
 from frazil.ingest.write.window_writer import Executors
-from frazil.model.change import SplitReport
+from frazil.model.change import PartitionReport
 from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted
 from frazil.model.files import Resolved
 from frazil.model.frontier import Frontier, Window
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, TableHead
 from frazil.model.partition import PartitionSpec
-from frazil.model.ports import SourceTable, Split
 from frazil.model.position import Hlc, Position, is_before
 from frazil.model.schema import LONG, Column, Field, Schema, SourceSchema
 from frazil.model.state import TableState
 from frazil.model.write import WriteJob
 from frazil.observability.metrics import Metrics
+from frazil.sources.base import InputPartition, SourceTable
 
 SOURCE_SCHEMA = SourceSchema((Column("id", LONG, "INT8", "test", required=True),), ("id",), "test")
 SCHEMA = Schema(0, (Field(1, "id", LONG, required=True),), (1,))
@@ -87,7 +87,6 @@ class StreamSource:
     """A source port over a Stream."""
 
     incarnation = "test:1"
-    can_reload = False
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -97,14 +96,14 @@ class StreamSource:
     def tables(self) -> Sequence[SourceTable]:
         return [SourceTable(name) for name in sorted(self._stream.changes)]
 
-    def open(self, frontiers: Mapping[str, Frontier | None]) -> None:
+    def initial(self, frontiers: Mapping[str, Frontier | None]) -> None:
         with self._stream.lock:
             self._stream.opened.append(tuple(sorted(frontiers)))
         self._looks = 0
         known = [one.position for one in frontiers.values() if one is not None]
         self._reached = min(known, key=lambda p: p.order) if len(known) == len(frontiers) and known else None
 
-    def poll(self) -> tuple[Position, ...]:
+    def latest(self) -> tuple[Position, ...]:
         self._looks += 1
         if self._looks <= self._stream.silent_looks:
             return ()
@@ -114,41 +113,34 @@ class StreamSource:
     def is_caught_up(self) -> bool:
         return self._looks > self._stream.silent_looks
 
-    def splits(
+    def partitions(
         self, window: Window, frontiers: Mapping[str, Frontier | None], index: Mapping[str, int]
-    ) -> Sequence[Split]:
+    ) -> Sequence[InputPartition]:
         self._reached = window.upper
         found = []
         for name, number in index.items():
             frontier = frontiers.get(name)
             after = None if frontier is None else frontier.position
             inside = [s for s in self._stream.changes[name] if is_before(after, at(s)) and at(s) <= window.upper]
-            found += [Split(number, f"{name}@{second}", "{}", 1) for second in inside]
+            found += [InputPartition(number, f"{name}@{second}", "{}", 1) for second in inside]
         return found
 
-    def notes(self, table: str, upper: Position, reports: Sequence[SplitReport]) -> str:
+    def resume_state(self, table: str, upper: Position, reports: Sequence[PartitionReport]) -> str:
         return ""
 
-    def acknowledge(self, published: Position) -> None: ...
+    def commit(self, published: Position) -> None: ...
 
-    def beside(self, tables: Collection[str]) -> StreamSource:
+    def for_tables(self, tables: Collection[str]) -> StreamSource:
         return StreamSource(self._stream)
 
-    def is_loaded(self, frontier: Frontier | None) -> bool:
-        return True
+    def stop(self) -> None: ...
 
-    def lost(self) -> Mapping[str, Any]:
-        return {}
+    def schemas(
+        self, partitions: Sequence[InputPartition], targets: Mapping[str, Any], **_: bool
+    ) -> Mapping[str, SourceSchema]:
+        return {partition.name.split("@")[0]: SOURCE_SCHEMA for partition in partitions}
 
-    def loading(self, table: str) -> None:
-        return None
-
-    def close(self) -> None: ...
-
-    def schemas(self, splits: Sequence[Split], targets: Mapping[str, Any], **_: bool) -> Mapping[str, SourceSchema]:
-        return {split.name.split("@")[0]: SOURCE_SCHEMA for split in splits}
-
-    def schema_changed(self, table: str, splits: Sequence[Split]) -> bool:
+    def schema_changed(self, table: str, partitions: Sequence[InputPartition]) -> bool:
         return False
 
     def preview(self, table: str, target: Any) -> SourceSchema | None:
@@ -284,7 +276,7 @@ class LoopWorld:
 
     def _write(
         self,
-        splits: Sequence[Split],
+        partitions: Sequence[InputPartition],
         cuts: Any,
         reader: Any,
         decoder: Any,
@@ -293,13 +285,15 @@ class LoopWorld:
         *,
         small: bool,
     ) -> Any:
-        for split in splits:
-            name = split.name.split("@")[0]
+        for partition in partitions:
+            name = partition.name.split("@")[0]
             if (fault := self.stream.faults.get(name)) is not None:
                 self.stream.met[name] += 1
                 if (error := fault()) is not None:
                     raise error
-        reports = [SplitReport(split.table, split.name, 1, 0, _position(split)) for split in splits]
+        reports = [
+            PartitionReport(partition.table, partition.name, 1, 0, _position(partition)) for partition in partitions
+        ]
         return [Resolved(epoch, 0, 1) for epoch in epochs], reports
 
 
@@ -307,5 +301,5 @@ def state_of(run: Supervisor, table: str) -> TableState:
     return run.tables[table].state
 
 
-def _position(split: Split) -> Hlc:
-    return at(int(split.name.split("@")[1]))
+def _position(partition: InputPartition) -> Hlc:
+    return at(int(partition.name.split("@")[1]))

@@ -3,7 +3,7 @@
 Feed on disk --CloudFeed--> Supervisor, Cursor, CommitLine, publish --> MemoryLake
                                 |  writes
                                 v
-                            one file for each split, reported as a worker would
+                            one file for each partition, reported as a worker would
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from frazil.iceberg.tables.tables import LoadedTable
 from frazil.ingest.loop.components import Components
 from frazil.ingest.loop.observer import PublishObserver
 from frazil.ingest.write.window_writer import Executors, WritesWindows
-from frazil.model.change import Report, SplitReport
+from frazil.model.change import PartitionReport, Report
 from frazil.model.commit import Accepted, CommitAnswer, CommitPlan
 from frazil.model.files import FileClosed, FileKind, LiveFiles, Message, Resolved
 from frazil.model.ids import JobId, TableName, data_path
 from frazil.model.ledger import Fence, SnapshotFacts, TableHead
 from frazil.model.partition import UNPARTITIONED
-from frazil.model.ports import Cut, Decoder, Reader, Split
 from frazil.model.position import Position
 from frazil.model.schema import Column, Field, Schema, SourceSchema
 from frazil.model.write import TableOptions, WriteJob
 from frazil.observability.metrics import Metrics
+from frazil.sources.base import Cut, Decoder, InputPartition, Reader
 
 
 class MemoryLake:
@@ -120,7 +120,7 @@ class MemoryLake:
 
 
 def write_in_memory(
-    splits: Sequence[Split],
+    partitions: Sequence[InputPartition],
     cuts: Mapping[int, Cut],
     reader: Reader,
     decoder: Decoder,
@@ -129,11 +129,11 @@ def write_in_memory(
     *,
     small: bool,
 ) -> tuple[list[Message], list[Report]]:
-    """Each split has one row, of the window's first epoch."""
+    """Each partition has one row, of the window's first epoch."""
     tasks = {task.index: task for task in job.tables}
     messages: list[Message] = []
-    for number, split in enumerate(splits):
-        task = tasks[split.table]
+    for number, partition in enumerate(partitions):
+        task = tasks[partition.table]
         target = task.epochs[0]
         closed = FileClosed(
             table=task.table,
@@ -150,7 +150,7 @@ def write_in_memory(
         )
         messages.append(closed)
     messages += [Resolved(epochs[-1], worker, job.shards) for worker in range(job.shards)]
-    return messages, [SplitReport(split.table, split.name, 1, 0, epochs[0]) for split in splits]
+    return messages, [PartitionReport(partition.table, partition.name, 1, 0, epochs[0]) for partition in partitions]
 
 
 class HurriedClock(SystemClock):

@@ -186,11 +186,11 @@ def test_failures_before_there_is_any_table_count_only_in_a_row() -> None:
     polls = iter(range(1_000_000))
 
     class NowAndThen(StreamSource):
-        def poll(self) -> tuple[Position, ...]:
+        def latest(self) -> tuple[Position, ...]:
             if next(polls) % 5 == 4:
                 raise RuntimeError("the line broke")
             stream.resolved.append(stream.resolved[-1] + 1)
-            return super().poll()
+            return super().latest()
 
     world.parts = replace(world.parts, source=NowAndThen(stream))
     world.run(until=lambda run: len(stream.opened) > 2 * UNEXPLAINED_MAX)

@@ -19,10 +19,10 @@ def lines_of(many: ManyTables, caplog: pytest.LogCaptureFixture, error: FrazilEr
     """Of the pipeline, while t0001 meets the error so many times."""
     left = [error] * times
 
-    def write(splits: Any, cuts: Any, reader: Any, decoder: Any, job: Any, epochs: Any, *, small: bool) -> Any:
+    def write(partitions: Any, cuts: Any, reader: Any, decoder: Any, job: Any, epochs: Any, *, small: bool) -> Any:
         if left and any(task.table.name == "t0001" for task in job.tables):
             raise left.pop()
-        return write_in_memory(splits, cuts, reader, decoder, job, epochs, small=small)
+        return write_in_memory(partitions, cuts, reader, decoder, job, epochs, small=small)
 
     many.epoch()
     with caplog.at_level(logging.WARNING, "frazil.pipeline"), suppress(type(error)):

@@ -172,9 +172,9 @@ def test_nothing_packs_to_nothing() -> None:
 def test_reports_and_errors_arrive_once_before_the_rows_of_their_table() -> None:
     """H11."""
     groups = Groups(2, 2, {0: Share(0, 2, 2), 1: Share(4)})
-    error = row(1, REPORT_EPOCH, "split-b", None, None, Op.ERROR, b"pickled")
+    error = row(1, REPORT_EPOCH, "partition-b", None, None, Op.ERROR, b"pickled")
     rows = [upsert(n, 10, table=n % 2, epoch=n // 2 % 2) for n in range(40)]
-    told = [report("split-a", 10, rows=40), report("split-c", None), error]
+    told = [report("partition-a", 10, rows=40), report("partition-c", None), error]
     arrived = sent([change_rows([*rows, *told])], groups)
     assert counted(r for shard in arrived for r in shard) == counted([*rows, *told])
     for shard in arrived:
@@ -185,7 +185,7 @@ def test_reports_and_errors_arrive_once_before_the_rows_of_their_table() -> None
 
 def test_reports_go_to_the_first_group_of_their_table() -> None:
     groups = Groups(3, 2, {0: Share(0, 2, 5), 1: Share(10, 2, 5)})
-    rows = change_rows([report(f"split-{n}", n, table=n % 2) for n in range(50)])
+    rows = change_rows([report(f"partition-{n}", n, table=n % 2) for n in range(50)])
     hashes = key_hashes(rows)
     places = groups.places(rows, hashes)
     assert (places // 3).tolist() == [0, 10] * 25

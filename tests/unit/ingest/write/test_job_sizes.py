@@ -8,8 +8,8 @@ import pytest
 
 from frazil.ingest.write.window_writer import TASK_BYTES, Executors, WindowWriter
 from frazil.model.frontier import Window
-from frazil.model.ports import Split
 from frazil.model.position import Hlc
+from frazil.sources.base import InputPartition
 
 
 def writer(cores: int) -> WindowWriter:
@@ -34,8 +34,8 @@ def test_a_job_takes_no_more_epochs_than_its_cores_write_in_one_task_each(
     epochs: int, sizes: list[int], cores: int, taken: int
 ) -> None:
     window = Window(tuple(Hlc(n) for n in range(1, epochs + 1)))
-    splits = [Split(0, f"split-{n}", "", size) for n, size in enumerate(sizes)]
-    assert writer(cores).epochs_of_a_job(window, splits) == taken
+    partitions = [InputPartition(0, f"partition-{n}", "", size) for n, size in enumerate(sizes)]
+    assert writer(cores).epochs_of_a_job(window, partitions) == taken
 
 
 def test_the_first_epochs_of_a_window_are_a_window() -> None:

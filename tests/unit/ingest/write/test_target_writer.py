@@ -76,7 +76,7 @@ def run(
         *(in_batches(whole, cuts), job, Strict(), 0, "0"),
         epochs=(R1, R2),
         position_text=hlc_text,
-        file_of=lambda split: f"file{split}",
+        file_of=lambda partition: f"file{partition}",
     )
     messages, reports = read_back(output)
     return messages, [report for report in reports if isinstance(report, CaptureReport)]
@@ -309,18 +309,18 @@ def test_a_table_without_a_key_keeps_every_change_that_travels_under_a_key_of_it
 
 def test_a_bad_value_is_told_with_its_file_and_line(tmp_path: Path) -> None:
     good, bad, later = upsert(1, 10, "Jo"), upsert(2, 11, "bad"), upsert(2, 150, "Al")
-    placed = [{**row, "split": 3, "line": line} for line, row in enumerate([good, bad], start=7)]
+    placed = [{**row, "partition": 3, "line": line} for line, row in enumerate([good, bad], start=7)]
     with pytest.raises(DoesNotFit, match=r"^file3:8: bad does not fit") as caught:
         run([target(tmp_path, Role.MAIN)], placed)
     assert (caught.value.facts["file"], caught.value.facts["line"]) == ("file3", 8)
 
     both = [target(tmp_path, Role.QUARANTINE), target(tmp_path, Role.MAIN)]
-    messages, _ = run(both, [*placed, {**later, "epoch": 1, "split": 4, "line": 1}])
+    messages, _ = run(both, [*placed, {**later, "epoch": 1, "partition": 4, "line": 1}])
     found = {(row[q.FILE], row[q.LINE], row[q.CAPTURED]) for row in written(messages, Role.QUARANTINE)}
     assert found == {("file3", 8, False), ("file4", 1, True)}
 
 
 def test_a_bad_value_of_a_source_without_files_has_no_place(tmp_path: Path) -> None:
     both = [target(tmp_path, Role.QUARANTINE), target(tmp_path, Role.MAIN)]
-    messages, _ = run(both, [{**upsert(2, 11, "bad"), "split": 3}])
+    messages, _ = run(both, [{**upsert(2, 11, "bad"), "partition": 3}])
     assert [(row[q.FILE], row[q.LINE]) for row in written(messages, Role.QUARANTINE)] == [(None, None)]

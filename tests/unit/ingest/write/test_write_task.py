@@ -33,7 +33,7 @@ from frazil.errors import BadInput, DoesNotFit, UnknownColumn
 from frazil.ingest.write.change_rows import batch_number_text, error_row, hlc_text, output_batch, read_output, text_like
 from frazil.ingest.write.row_versions import ColumnChanges
 from frazil.ingest.write.write_task import write_changes, write_columns
-from frazil.model.change import SplitReport
+from frazil.model.change import PartitionReport
 from frazil.model.files import FileClosed, FileKind, Message, Resolved
 from frazil.model.position import BatchNumber, Hlc, Position
 from frazil.model.schema import LONG, STRING, Field, Schema
@@ -173,9 +173,9 @@ def test_reports_pass_through_with_their_positions(tmp_path: Path) -> None:
     rows = [report("f1", 17, rows=4, dropped=1), report("f2", None), upsert(1, 5), report("f3", 8, table=1)]
     _, reports = run(write_job(table_task(tmp_path)), rows)
     assert reports == [
-        SplitReport(0, "f1", 4, 1, Hlc(17)),
-        SplitReport(0, "f2", 0, 0, None),
-        SplitReport(1, "f3", 0, 0, Hlc(8)),
+        PartitionReport(0, "f1", 4, 1, Hlc(17)),
+        PartitionReport(0, "f2", 0, 0, None),
+        PartitionReport(1, "f3", 0, 0, Hlc(8)),
     ]
 
 

@@ -56,9 +56,9 @@ def delete(key: int, at: int, *, minor: int = 0, table: int = 0, epoch: int = 0)
     return row(table, epoch, f"[{key}]", at, minor, Op.DELETE, None)
 
 
-def report(split: str, at: int | None, *, rows: int = 0, dropped: int = 0, table: int = 0) -> dict[str, object]:
+def report(partition: str, at: int | None, *, rows: int = 0, dropped: int = 0, table: int = 0) -> dict[str, object]:
     payload = json.dumps({"rows": rows, "dropped": dropped}).encode()
-    return row(table, REPORT_EPOCH, split, at, None if at is None else 0, Op.REPORT, payload)
+    return row(table, REPORT_EPOCH, partition, at, None if at is None else 0, Op.REPORT, payload)
 
 
 def row(
@@ -74,7 +74,7 @@ def row(
         "op": int(op),
         "payload": payload,
         "before": None,
-        "split": None,
+        "partition": None,
         "line": None,
     }
 

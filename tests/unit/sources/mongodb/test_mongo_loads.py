@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.model.change import SplitReport
+from frazil.model.change import PartitionReport
 from frazil.model.frontier import Frontier
 from frazil.model.position import ClusterTime
 from frazil.sources.mongodb.decode.document_ids import bound_of
@@ -60,11 +60,11 @@ def run(documents: Documents, frontier: Frontier | None, steps: int) -> tuple[li
     for step in range(load.done + 1, min(load.done + steps, load.last) + 1):
         upper = load.position(step)
         reports = []
-        for split in loads.splits(ORDERS, 0, frontier, upper):
-            facts = json.loads(split.facts)
+        for partition in loads.partitions(ORDERS, 0, frontier, upper):
+            facts = json.loads(partition.facts)
             found = documents.between(facts["lower"], facts["upper"])
             read += found
-            reports.append(SplitReport(0, split.name, len(found), 0, None))
+            reports.append(PartitionReport(0, partition.name, len(found), 0, None))
         frontier = Frontier(upper, json.dumps(loads.noted(ORDERS, upper, reports)))
     assert frontier is not None
     return read, frontier

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from frazil.clock import SystemClock
 from frazil.errors import SourceUnavailable
-from frazil.model.ports import Split
 from frazil.model.position import ClusterTime
+from frazil.sources.base import InputPartition
 from frazil.sources.mongodb.reader import rows_of
 from frazil.sources.mongodb.stream import stream as streams
 from frazil.sources.mongodb.stream.replies import read_reply
@@ -92,8 +92,8 @@ def _wait_for_the_end(stream: ChangeStream) -> NoReturn:
 
 
 def _changes(path: str) -> list[tuple[int, int, int]]:
-    split = Split(0, path, json.dumps({"spooled": ORDERS}), 0)
-    rows = [row for batch in rows_of("", split) for row in batch.to_pylist()]
+    partition = InputPartition(0, path, json.dumps({"spooled": ORDERS}), 0)
+    rows = [row for batch in rows_of("", partition) for row in batch.to_pylist()]
     return [(row["major"] & 0xFFFFFFFF, row["minor"], bson.decode(row["payload"])["n"]) for row in rows]
 
 

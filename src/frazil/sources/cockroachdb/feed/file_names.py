@@ -101,7 +101,7 @@ def parse_name(path: str, size: int = 0) -> FeedFile | ResolvedFile | None:
 
 
 def data_file(path: str, size: int = 0) -> FeedFile:
-    """A path that is known to be a data file's, as every split's is."""
+    """A path that is known to be a data file's, as every partition's is."""
     file = parse_name(path, size)
     assert isinstance(file, FeedFile), path
     return file

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from frazil.errors import BadInput, ConfigError
-from frazil.model.ports import Split
 from frazil.model.schema import UNNAMED, Column, SourceSchema, families, primary_family
+from frazil.sources.base import InputPartition
 from frazil.sources.cockroachdb.feed.file_names import Format, data_file
 from frazil.sources.cockroachdb.schema.profile import Profile
 from frazil.sources.cockroachdb.schema.schema import Knowledge, from_enriched
@@ -52,22 +52,24 @@ def is_of(topic: str, table: str) -> bool:
     return topic.startswith(table + _SEPARATOR)
 
 
-def families_of(table: str, splits: Iterable[Split]) -> set[str]:
+def families_of(table: str, partitions: Iterable[InputPartition]) -> set[str]:
     """The families that have files among these."""
-    return {family_of(data_file(split.name).topic, table) for split in splits}
+    return {family_of(data_file(partition.name).topic, table) for partition in partitions}
 
 
-def named_families(table: str, splits: Iterable[Split]) -> set[str]:
-    return families_of(table, splits) - {UNNAMED}
+def named_families(table: str, partitions: Iterable[InputPartition]) -> set[str]:
+    return families_of(table, partitions) - {UNNAMED}
 
 
-def family_rows(table: str, splits: Sequence[Split], profile: Callable[[Sequence[Split]], Profile]) -> list[FamilyRows]:
+def family_rows(
+    table: str, partitions: Sequence[InputPartition], profile: Callable[[Sequence[InputPartition]], Profile]
+) -> list[FamilyRows]:
     """What rows look like, of each family by itself. Raises ConfigError for CSV files of a family."""
-    if not named_families(table, splits):
-        return [FamilyRows(UNNAMED, 0, profile(splits))]
-    grouped: dict[tuple[str, int], list[Split]] = {}
-    for split in splits:
-        file = data_file(split.name)
+    if not named_families(table, partitions):
+        return [FamilyRows(UNNAMED, 0, profile(partitions))]
+    grouped: dict[tuple[str, int], list[InputPartition]] = {}
+    for partition in partitions:
+        file = data_file(partition.name)
         family = family_of(file.topic, table)
         if family != UNNAMED and file.format is Format.CSV:
             raise ConfigError(
@@ -75,7 +77,7 @@ def family_rows(table: str, splits: Sequence[Split], profile: Callable[[Sequence
                 hint=f"Write the changefeed in JSON, or name the family as a table of its own: {file.topic}.",
                 table=table,
             )
-        grouped.setdefault((family, file.schema_version), []).append(split)
+        grouped.setdefault((family, file.schema_version), []).append(partition)
     return [FamilyRows(family, version, profile(own)) for (family, version), own in grouped.items()]
 
 

@@ -1,6 +1,6 @@
 """What the values of a table look like, gathered in tasks and merged: the ground for inference.
 
-    split --profile_split--> Profile --merge--> Profile --schema.inferred--> columns, key
+    partition --profile_partition--> Profile --merge--> Profile --schema.inferred--> columns, key
 
 A profile is small whatever it saw: for each column the kinds of its values and how many digits they need; for
 each place in the key, counted from its end, the columns that held the same value in every row.
@@ -93,7 +93,7 @@ def merged(profiles: Iterable[Profile]) -> Profile:
     return reduce(Profile.merge, profiles, Profile())
 
 
-def profile_split(
+def profile_partition(
     location: FeedLocation, path: str, options: EnvelopeOptions | None = None, rows_max: int | None = None
 ) -> Profile:
     """Reads one file, or its first rows. Raises BadInput naming file and line. CSV files tell nothing."""

@@ -8,21 +8,21 @@ import pyarrow.compute as pc
 
 from frazil.errors import BadInput
 from frazil.model.change import Op
-from frazil.model.ports import Cut, Split
+from frazil.sources.base import Cut, InputPartition
 from frazil.sources.cockroachdb.decode.decoder import FeedDecoder
 from frazil.sources.cockroachdb.reader import FeedReader
 
 _EVERYTHING = Cut(None, (((1 << 63) - 1, 0),))
 
 
-def try_rows(reader: FeedReader, decoder: FeedDecoder, splits: Sequence[Split]) -> None:
-    """Reads and decodes the first rows of each split. Raises BadInput for one that does not fit."""
-    for split in splits:
-        rows = next(reader.read(split, _EVERYTHING))
+def try_rows(reader: FeedReader, decoder: FeedDecoder, partitions: Sequence[InputPartition]) -> None:
+    """Reads and decodes the first rows of each partition. Raises BadInput for one that does not fit."""
+    for partition in partitions:
+        rows = next(reader.read(partition, _EVERYTHING))
         rows = rows.filter(pc.equal(rows.column("op"), int(Op.UPSERT)))
         try:
-            decoder.rows(split.table, rows.column("key"), rows.column("payload"))
+            decoder.rows(partition.table, rows.column("key"), rows.column("payload"))
         except BadInput as error:
             at = pc.index(rows.column("key"), error.facts.get("key", "")).as_py()
-            place = split.name if at < 0 else f"{split.name}:{rows.column('line')[at]}"
+            place = partition.name if at < 0 else f"{partition.name}:{rows.column('line')[at]}"
             raise type(error)(f"{place}: {error.message}", hint=error.hint, **error.facts) from error

@@ -1,6 +1,6 @@
 """A sinkless changefeed as a source: a relay writes its rows to a spool, and the cloud storage source reads that.
 
-    open(frontiers) --> Relay(cursor = the oldest of them) --files--> spool --> CloudFeed --> splits
+    open(frontiers) --> Relay(cursor = the oldest of them) --files--> spool --> CloudFeed --> partitions
     lost connection --> SourceUnavailable --> the pipeline reads its ledgers and opens again
 
 The spool lies on this machine's disk, so executors must share it: local mode, or a shared FRAZIL_HOME.
@@ -15,12 +15,11 @@ from pathlib import Path
 
 from frazil.clock import Clock
 from frazil.config.routing import ends_of
-from frazil.errors import SourceLost
-from frazil.model.change import SplitReport
-from frazil.model.frontier import Frontier, LoadProgress, Window
-from frazil.model.ports import Decoder, Reader, SourceTable, Split
+from frazil.model.change import PartitionReport
+from frazil.model.frontier import Frontier, Window
 from frazil.model.position import Hlc, Position
 from frazil.model.schema import KnownTable, SourceSchema
+from frazil.sources.base import Decoder, InputPartition, Reader, SourceTable
 from frazil.sources.cockroachdb.feed.location import FeedLocation
 from frazil.sources.cockroachdb.resume_state import Notes
 from frazil.sources.cockroachdb.sinkless.relay import Relay, are_empty
@@ -72,10 +71,10 @@ class SinklessFeed:
         ends = {end for name in told for end in ends_of(name)}
         return [SourceTable(name) for name in sorted(told.union(name for name in self._tables if name not in ends))]
 
-    def open(self, frontiers: Mapping[str, Frontier | None]) -> None:
+    def initial(self, frontiers: Mapping[str, Frontier | None]) -> None:
         """Asks for these tables and no others: one that is read apart, or stopped, is not streamed once more, and its
         bad row ends nobody else's feed."""
-        self.close()
+        self.stop()
         self._remove_left_ones()
         self._opened, self._live, self._heard = dict(frontiers), dict(frontiers), None
         session = self._clock.new_uuid().hex[:16]
@@ -84,7 +83,7 @@ class SinklessFeed:
         self._relay = Relay(self._url, tables, self._spool, session=session, start=start, options=self._options)
         self._relay.begin()
         self._feed = self._make_feed(FeedLocation(str(self._relay.feed)))
-        self._feed.open(seen_from_spool(frontiers, self._opened, start))
+        self._feed.initial(seen_from_spool(frontiers, self._opened, start))
 
     def _start(self, frontiers: Mapping[str, Frontier | None]) -> FeedStart:
         """A scan is of all tables of a feed. One that is known to have been empty then needs none: its first row is
@@ -96,10 +95,10 @@ class SinklessFeed:
             return replace(start, scan=False)
         return start
 
-    def poll(self) -> tuple[Position, ...]:
+    def latest(self) -> tuple[Position, ...]:
         if self._relay is not None:
             self._relay.check()
-        found = self._feed.poll()
+        found = self._feed.latest()
         self._heard = found[-1] if found else self._heard
         return found
 
@@ -107,23 +106,23 @@ class SinklessFeed:
     def is_caught_up(self) -> bool:
         return self._relay is not None and self._relay.has_told_all(self._heard)
 
-    def splits(
+    def partitions(
         self, window: Window, frontiers: Mapping[str, Frontier | None], index: Mapping[str, int]
-    ) -> Sequence[Split]:
+    ) -> Sequence[InputPartition]:
         assert self._relay is not None
         self._live.update(frontiers)
-        return self._feed.splits(window, seen_from_spool(frontiers, self._opened, self._relay.start), index)
+        return self._feed.partitions(window, seen_from_spool(frontiers, self._opened, self._relay.start), index)
 
-    def notes(self, table: str, upper: Position, reports: Sequence[SplitReport]) -> str:
-        return self._feed.notes(table, upper, reports)
+    def resume_state(self, table: str, upper: Position, reports: Sequence[PartitionReport]) -> str:
+        return self._feed.resume_state(table, upper, reports)
 
-    def acknowledge(self, published: Position) -> None:
-        self._feed.acknowledge(published)
+    def commit(self, published: Position) -> None:
+        self._feed.commit(published)
         if self._relay is not None and isinstance(published, Hlc):
             notes = [Notes.parse(frontier.notes) for frontier in self._live.values() if frontier is not None]
             self._relay.forget(published, keep={path for note in notes for path in note.carried})
 
-    def beside(self, tables: Collection[str]) -> SinklessFeed:
+    def for_tables(self, tables: Collection[str]) -> SinklessFeed:
         """A changefeed of its own for these tables, with a spool of its own."""
         self._remove_left_ones()
         spool = self._spools_beside / self._clock.new_uuid().hex[:12]
@@ -141,20 +140,7 @@ class SinklessFeed:
     def _spools_beside(self) -> Path:
         return self._spool.with_name(f"{self._spool.name}-beside")
 
-    @property
-    def can_reload(self) -> bool:
-        return self._feed.can_reload
-
-    def is_loaded(self, frontier: Frontier | None) -> bool:
-        return self._feed.is_loaded(frontier)
-
-    def lost(self) -> Mapping[str, SourceLost]:
-        return self._feed.lost()
-
-    def loading(self, table: str) -> LoadProgress | None:
-        return self._feed.loading(table)
-
-    def close(self) -> None:
+    def stop(self) -> None:
         if self._relay is not None:
             self._relay.stop()
             self._relay = None
@@ -173,12 +159,17 @@ class SinklessFeed:
                 self._nothing_of[name] = Frontier(self._heard)
 
     def schemas(
-        self, splits: Sequence[Split], targets: Mapping[str, KnownTable], *, look: bool = False, ask: bool = False
+        self,
+        partitions: Sequence[InputPartition],
+        targets: Mapping[str, KnownTable],
+        *,
+        look: bool = False,
+        ask: bool = False,
     ) -> Mapping[str, SourceSchema]:
-        return self._feed.schemas(splits, targets, look=look, ask=ask)
+        return self._feed.schemas(partitions, targets, look=look, ask=ask)
 
-    def schema_changed(self, table: str, splits: Sequence[Split]) -> bool:
-        return self._feed.schema_changed(table, splits)
+    def schema_changed(self, table: str, partitions: Sequence[InputPartition]) -> bool:
+        return self._feed.schema_changed(table, partitions)
 
     def preview(self, table: str, target: KnownTable | None) -> SourceSchema | None:
         return self._feed.preview(table, target)

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from frazil.model.change import SplitReport
+from frazil.model.change import PartitionReport
 from frazil.model.frontier import Frontier, LoadProgress
-from frazil.model.ports import Split
 from frazil.model.position import WHOLE, ClusterTime, is_before
+from frazil.sources.base import InputPartition
 from frazil.sources.mongodb.load.ranges import Load
 
 STEPS_AT_ONCE = 4
@@ -40,7 +40,7 @@ def resumed(position: ClusterTime, noted: Mapping[str, object]) -> Beginning | N
 
 @dataclass(slots=True)
 class _Under:
-    """A load under way: `rows` are read of about `total`; splits in `counted` are among them."""
+    """A load under way: `rows` are read of about `total`; partitions in `counted` are among them."""
 
     load: Load
     total: int
@@ -78,7 +78,9 @@ class Loads:
         steps = [position for n in range(first, last + 1) if is_ahead(position := loads[0].position(n))]
         return steps[:STEPS_AT_ONCE]
 
-    def splits(self, name: str, number: int, frontier: Frontier | None, upper: ClusterTime) -> Iterator[Split]:
+    def partitions(
+        self, name: str, number: int, frontier: Frontier | None, upper: ClusterTime
+    ) -> Iterator[InputPartition]:
         """Ranges of the steps behind the frontier and not beyond `upper`."""
         under = self._under.get(name)
         if under is None:
@@ -89,9 +91,9 @@ class Loads:
             if is_before(tip, position) and not is_before(upper, position):
                 for at, piece in enumerate(load.ranges(step)):
                     own = f"{name}@{position}#{at}"
-                    yield Split(number, own, piece.to_json(name, position), piece.size, apart=True)
+                    yield InputPartition(number, own, piece.to_json(name, position), piece.size, apart=True)
 
-    def noted(self, name: str, position: ClusterTime, reports: Sequence[SplitReport]) -> dict[str, object]:
+    def noted(self, name: str, position: ClusterTime, reports: Sequence[PartitionReport]) -> dict[str, object]:
         """What the ledger remembers with this position: the rows that were read, and while there is more to read, the
         bound behind which that lies."""
         under = self._under.get(name)
@@ -113,14 +115,14 @@ class Loads:
             return None
         return LoadProgress(under.rows, max(under.total, under.rows))
 
-    def _count(self, name: str, under: _Under, position: ClusterTime, reports: Sequence[SplitReport]) -> None:
+    def _count(self, name: str, under: _Under, position: ClusterTime, reports: Sequence[PartitionReport]) -> None:
         """Each range is counted once, however often its report comes."""
         for report in reports:
-            named, _, place = report.split.rpartition("@")
-            if named != name or report.split in under.counted:
+            named, _, place = report.partition.rpartition("@")
+            if named != name or report.partition in under.counted:
                 continue
             if not is_before(position, ClusterTime.parse(place.partition("#")[0])):
-                under.counted.add(report.split)
+                under.counted.add(report.partition)
                 under.rows += report.rows
 
 

@@ -1,7 +1,7 @@
 """What collections look like: by a sample of their documents, by the documents of a window, by what the server says.
 
 sampled documents --+
-looked-at splits ---+--> kinds --shape_of--> SourceSchema       conflicts and fields that nobody maps are told once
+looked-at partitions ---+--> kinds --shape_of--> SourceSchema       conflicts and fields that nobody maps are told once
 target table -------+
 """
 
@@ -11,9 +11,9 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from frazil.model.change import SplitReport
-from frazil.model.ports import Split
+from frazil.model.change import PartitionReport
 from frazil.model.schema import KnownTable, SourceSchema
+from frazil.sources.base import InputPartition
 from frazil.sources.mongodb.client.deployment import CollectionFacts, Sample
 from frazil.sources.mongodb.decode.document_ids import CANONICAL
 from frazil.sources.mongodb.schema.bson_types import BsonType, DocumentOf, OnConflict, shown
@@ -25,12 +25,12 @@ _CANONICAL_KEY = (
     "ids that are strings but look like another type's (24 hex digits, true, null, or beginning with {, [ or a quote) "
     "stand in JSON quotes in this table: docs/mongodb.md, 'The key', says what to do"
 )
-Look = Callable[[Sequence[Split]], Sample]
+Look = Callable[[Sequence[InputPartition]], Sample]
 Tell = Callable[..., None]
 
 
 class Describer:
-    """`look` tells what the documents of splits are like; `sample` some documents of a collection."""
+    """`look` tells what the documents of partitions are like; `sample` some documents of a collection."""
 
     def __init__(
         self,
@@ -48,13 +48,13 @@ class Describer:
         self._left_out: dict[str, Counter[str]] = {}
 
     def schemas(
-        self, splits: Sequence[Split], targets: Mapping[str, KnownTable], look: bool
+        self, partitions: Sequence[InputPartition], targets: Mapping[str, KnownTable], look: bool
     ) -> Mapping[str, SourceSchema]:
         """Raises ConfigError for an impossible mapping."""
-        by_table: dict[str, list[Split]] = {}
-        for split in splits:
-            facts = json.loads(split.facts)
-            by_table.setdefault(facts.get("ranged") or facts["spooled"], []).append(split)
+        by_table: dict[str, list[InputPartition]] = {}
+        for partition in partitions:
+            facts = json.loads(partition.facts)
+            by_table.setdefault(facts.get("ranged") or facts["spooled"], []).append(partition)
         found = {}
         for name, own in by_table.items():
             target = targets.get(name)
@@ -107,11 +107,11 @@ class Describer:
             notes += [f"not mapped, and left out: {', '.join(left)}"] if left else []
         return notes
 
-    def count(self, name: str, reports: Sequence[SplitReport]) -> None:
-        """Fields that the mapping leaves out: told when they are first met, and counted once for each split."""
+    def count(self, name: str, reports: Sequence[PartitionReport]) -> None:
+        """Fields that the mapping leaves out: told when they are first met, and counted once for each partition."""
         for report in reports:
-            if report.left_out and report.split not in self._counted:
-                self._counted[report.split] = None
+            if report.left_out and report.partition not in self._counted:
+                self._counted[report.partition] = None
                 self._left_out.setdefault(name, Counter()).update(report.left_out)
                 for field in report.left_out:
                     self.tell_once(_left_out(field), name)

@@ -1,6 +1,6 @@
-"""Looks at every document of a split, in a task: which kinds of values it has, which types of ids.
+"""Looks at every document of a partition, in a task: which kinds of values it has, which types of ids.
 
-splits --look_at, in tasks--> Sample, Sample, ... --joined--> Sample
+partitions --look_at, in tasks--> Sample, Sample, ... --joined--> Sample
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.model.change import Op
-from frazil.model.ports import Split
+from frazil.sources.base import InputPartition
 from frazil.sources.mongodb.client.deployment import Sample
 from frazil.sources.mongodb.decode.decoder import readable
 from frazil.sources.mongodb.decode.document_ids import id_type
@@ -22,10 +22,10 @@ from frazil.sources.mongodb.schema.bson_types import DocumentOf, kind_of_documen
 _ROWS = 4096
 
 
-def look_at(uri: str, split: Split) -> Sample:
+def look_at(uri: str, partition: InputPartition) -> Sample:
     """Documents that cannot be decoded tell nothing: whoever writes them says what is wrong."""
     found = Sample(DocumentOf(), None)
-    for rows in rows_of(uri, split):
+    for rows in rows_of(uri, partition):
         rows = rows.filter(pc.equal(rows.column("op"), int(Op.UPSERT)))
         for start in range(0, rows.num_rows, _ROWS):
             found = joined([found, _of(_decoded(rows.slice(start, _ROWS)))])

@@ -1,6 +1,6 @@
 """What the change stream tells, in the spool, cut between cluster times.
 
-    Watching --events--> documents looked up --> spool --cut--> segments --> the source hands them out as splits
+    Watching --events--> documents looked up --> spool --cut--> segments --> the source hands them out as partitions
         ^                                                          |
         `----------- waits while too much is unread <--------------'
 
