@@ -12,7 +12,8 @@ import pytest
 from py4j.protocol import Py4JError
 
 from frazil.errors import ConfigError
-from frazil.iceberg.commits.transaction import TableTransaction, publish
+from frazil.iceberg.commits.operations import TableTransaction
+from frazil.iceberg.commits.transaction import publish
 from frazil.iceberg.tables import head
 from frazil.iceberg.tables.encryption import encrypted_by
 from frazil.iceberg.tables.head import Base
@@ -70,7 +71,7 @@ def test_an_encrypted_table_is_refused_when_it_is_loaded(document: dict[str, Any
 def test_nothing_is_staged_on_an_encrypted_table(document: dict[str, Any], mark: str) -> None:
     """For whoever had loaded it before it was encrypted; Java is not even asked."""
     no_java: Any = None
-    answer = publish(no_java, Base("shop.orders", None, None, document), TableTransaction())
+    answer = publish(no_java, Base("shop.orders", None, None, document), TableTransaction(()))
     assert isinstance(answer, Refused)
     assert re.search(rf"is encrypted \({mark}\)", answer.reason)
 

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from frazil.errors import TableChanged
-from frazil.iceberg.commits.committer import IcebergCommitter, base_of, publication_of
-from frazil.iceberg.commits.transaction import TableTransaction
+from frazil.iceberg.commits.committer import IcebergCommitter, base_of, snapshot_of, transaction_of
+from frazil.iceberg.commits.operations import AdoptBranch, TableTransaction
 from frazil.iceberg.tables.head import Base
 from frazil.iceberg.tables.tables import LoadedTable
 from frazil.model.commit import ClearPlan, CommitAnswer, CommitPlan
@@ -93,8 +93,8 @@ class BranchCommitter:
         neither main nor the branch has moved since, or not at all; never retries by itself."""
         if plan.files or plan.forget:
             raise ValueError(f"{table}: what main adopts was published on the branch before")
-        publication = replace(publication_of(plan), adopted=True)
-        return self._committer.land(base_of(table, head, self.branch), head, plan, publication)
+        transaction = TableTransaction((*transaction_of(plan).operations, AdoptBranch()))
+        return self._committer.land(base_of(table, head, self.branch), head, plan, transaction)
 
     def abandon(self, table: TableName, head: TableHead) -> CommitAnswer:
         """Removes the branch, and nothing else. Lands if neither main nor the branch has moved since its head was read,
@@ -104,12 +104,6 @@ class BranchCommitter:
     def _landing(
         self, table: TableName, head: TableHead, plan: CommitPlan
     ) -> tuple[Base, TableHead, CommitPlan, TableTransaction]:
-        plain = publication_of(plan)
-        publication = TableTransaction(
-            data_files=plain.data_files,
-            delete_files=plain.delete_files,
-            removed_deletes=plain.removed_deletes,
-            must_exist=plain.must_exist,
-            summary={**plain.summary, BRANCH_FACT: self.branch},
-        )
-        return base_of(table, head, self.branch), head, plan, publication
+        snapshot = snapshot_of(plan)
+        marked = replace(snapshot, summary={**snapshot.summary, BRANCH_FACT: self.branch})
+        return base_of(table, head, self.branch), head, plan, TableTransaction((marked,))

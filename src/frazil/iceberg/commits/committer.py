@@ -21,7 +21,20 @@ from dataclasses import replace
 from typing import Any
 
 from frazil.iceberg.catalogs.open_catalog import Catalog
-from frazil.iceberg.commits.transaction import TableTransaction, publish, publish_many, remove_branch
+from frazil.iceberg.commits.operations import (
+    AddFiles,
+    Operation,
+    RecordLedger,
+    RemoveBranch,
+    RemoveFiles,
+    RemoveRows,
+    RemoveTag,
+    SetProperties,
+    SetTag,
+    TableTransaction,
+    WriteSnapshot,
+)
+from frazil.iceberg.commits.transaction import publish, publish_many
 from frazil.iceberg.tables.fields import converted_table, rewritten_table
 from frazil.iceberg.tables.file_index import LiveReader
 from frazil.iceberg.tables.head import MAIN, Base, head_of, parse_head, read_head, read_metadata
@@ -55,34 +68,34 @@ class IcebergCommitter:
 
     def commit(self, table: TableName, head: TableHead, plan: CommitPlan) -> CommitAnswer:
         """Lands on exactly this head or not at all; never retries by itself."""
-        return self.land(base_of(table, head, MAIN), head, plan, publication_of(plan))
+        return self.land(base_of(table, head, MAIN), head, plan, transaction_of(plan))
 
-    def land(self, base: Base, head: TableHead, plan: CommitPlan, publication: TableTransaction) -> CommitAnswer:
-        """As `commit`, for a plan whose publication is special; what is known of the head's files is kept up."""
+    def land(self, base: Base, head: TableHead, plan: CommitPlan, transaction: TableTransaction) -> CommitAnswer:
+        """As `commit`, for a plan whose transaction is special; what is known of the head's files is kept up."""
 
         def on_landed(snapshot_id: int, sequence_number: int) -> None:
             self._live.committed(head, plan, snapshot_id, sequence_number)
 
-        return publish(self._catalog, base, publication, on_landed)
+        return publish(self._catalog, base, transaction, on_landed)
 
     def commit_many(self, commits: Sequence[tuple[TableName, TableHead, CommitPlan]]) -> tuple[CommitAnswer, ...]:
         """Several tables in one request, each on exactly its head; never retries by itself. Only for a catalog that
         declares it."""
         return self.land_many(
-            [(base_of(table, head, MAIN), head, plan, publication_of(plan)) for table, head, plan in commits]
+            [(base_of(table, head, MAIN), head, plan, transaction_of(plan)) for table, head, plan in commits]
         )
 
     def land_many(
         self, commits: Sequence[tuple[Base, TableHead, CommitPlan, TableTransaction]]
     ) -> tuple[CommitAnswer, ...]:
         """As `land`, for several tables in one request."""
-        publications = [(base, publication) for base, _, _, publication in commits]
+        transactions = [(base, transaction) for base, _, _, transaction in commits]
 
         def on_landed(place: int, snapshot_id: int, sequence_number: int) -> None:
             _, head, plan, _ = commits[place]
             self._live.committed(head, plan, snapshot_id, sequence_number)
 
-        return publish_many(self._catalog, publications, on_landed)
+        return publish_many(self._catalog, transactions, on_landed)
 
     def repair(self, table: TableName, head: TableHead, plan: ReplaceFiles) -> CommitAnswer:
         """As `commit`, for a snapshot that is no epoch."""
@@ -93,12 +106,15 @@ class IcebergCommitter:
         """Deletes every row on the branch, which begins at main if it is not there yet. Lands if neither of the two has
         moved since the head of main was read, or not at all; never retries by itself."""
         base = replace(base_of(table, head, MAIN), branch=branch)
-        return publish(self._catalog, base, TableTransaction(clears=True, summary=plan.summary, unmoved=(MAIN,)))
+        clear = WriteSnapshot(changes=(RemoveRows(),), summary=plan.summary)
+        return publish(self._catalog, base, TableTransaction((clear,), unmoved=(MAIN,)))
 
     def remove_branch(self, table: TableName, head: TableHead, branch: str) -> CommitAnswer:
         """Lands if neither the branch nor main has moved since the branch's head was read, or not at all; never retries
         by itself."""
-        return remove_branch(self._catalog, base_of(table, head, branch), unmoved=(MAIN,))
+        # iceberg-java asserts nothing of a branch that is removed.
+        removal = TableTransaction((RemoveBranch(),), unmoved=(branch, MAIN))
+        return publish(self._catalog, base_of(table, head, branch), removal)
 
     def loaded(self, table: TableName, head: TableHead) -> LoadedTable:
         """The table's schema, specs and version at exactly this head; nothing is read. Raises ConfigError."""
@@ -152,18 +168,17 @@ def _dropped_too_soon(plan: ReplaceFiles, live: LiveFiles) -> list[LiveDelete]:
 
 def repair_of(plan: ReplaceFiles, kept: Sequence[LiveDelete] = ()) -> TableTransaction:
     """What a repair means for the table. `kept` deletes must be there afterwards as they are now. Pure."""
-    return TableTransaction(
-        data_files=[file.manifest_json() for file in plan.files if file.kind is FileKind.DATA],
-        delete_files=[file.manifest_json() for file in plan.files if file.kind.deletes],
-        removed_deletes=[delete.entry for delete in plan.removed_deletes],
-        removed_data=[_entry_of(file) for file in plan.removed_data],
-        kept_deletes=[(delete.entry, delete.sequence_number) for delete in kept],
-        data_sequence=plan.keeps_sequence,
-        delete_sequence=plan.deletes_sequence,
-        must_exist=plan.must_exist,
-        summary=plan.summary,
-        rewrites=plan.rewrites,
+    data = [file.manifest_json() for file in plan.files if file.kind is FileKind.DATA]
+    deletes = [file.manifest_json() for file in plan.files if file.kind.deletes]
+    gone = [*map(_entry_of, plan.removed_data), *(delete.entry for delete in (*plan.removed_deletes, *kept))]
+    changes = (
+        *((RemoveFiles(gone),) if gone else ()),
+        AddFiles(data, plan.keeps_sequence),
+        AddFiles(deletes, plan.deletes_sequence),
+        *(AddFiles([delete.entry], delete.sequence_number) for delete in kept),
     )
+    snapshot = WriteSnapshot(changes=changes, summary=plan.summary, same_rows=plan.rewrites, must_exist=plan.must_exist)
+    return TableTransaction((snapshot,))
 
 
 def _entry_of(file: LiveFile) -> dict[str, Any]:
@@ -179,28 +194,20 @@ def _entry_of(file: LiveFile) -> dict[str, Any]:
     }
 
 
-def publication_of(plan: CommitPlan) -> TableTransaction:
-    """What a plan means for the table. Pure."""
-    job, entry = plan.entry.job, plan.entry
-    data_files = [file.manifest_json() for file in plan.data_files]
-    delete_files = [file.manifest_json() for file in plan.delete_files]
-    removed_deletes = [delete.entry for delete in plan.removed_deletes]
-    if plan.forget:
-        return TableTransaction(
-            data_files=data_files,
-            delete_files=delete_files,
-            removed_deletes=removed_deletes,
-            must_exist=plan.must_exist,
-            summary=plan.summary,
-            removed_properties=(job.ledger_property,),
-            removed_tag=job.tag,
-        )
-    return TableTransaction(
-        data_files=data_files,
-        delete_files=delete_files,
-        removed_deletes=removed_deletes,
-        must_exist=plan.must_exist,
-        summary=plan.summary,
-        properties=lambda snapshot_id, number: {job.ledger_property: entry.to_property(snapshot_id, number)},
-        tag=job.tag,
+def snapshot_of(plan: CommitPlan) -> WriteSnapshot:
+    """The snapshot that a plan means. Pure."""
+    removed = [delete.entry for delete in plan.removed_deletes]
+    changes = (
+        *((RemoveFiles(removed),) if removed else ()),
+        AddFiles([file.manifest_json() for file in (*plan.data_files, *plan.delete_files)]),
     )
+    return WriteSnapshot(changes=changes, summary=plan.summary, must_exist=plan.must_exist)
+
+
+def transaction_of(plan: CommitPlan) -> TableTransaction:
+    """What a plan means for the table. Pure."""
+    job = plan.entry.job
+    ledger: tuple[Operation, ...] = (RecordLedger(plan.entry), SetTag(job.tag))
+    if plan.forget:
+        ledger = (SetProperties({job.ledger_property: None}), RemoveTag(job.tag))
+    return TableTransaction((snapshot_of(plan), *ledger))

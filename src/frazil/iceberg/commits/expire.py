@@ -13,11 +13,11 @@ expires, goes with it; every other catalog answers with a conflict.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from frazil.iceberg.catalogs.open_catalog import Catalog
+from frazil.iceberg.commits.operations import ExpireSnapshots, RemoveTag, SetTag, TableTransaction
 from frazil.iceberg.commits.snapshots import Expiry, Reference, TableSnapshots
-from frazil.iceberg.commits.transaction import publish_staged
+from frazil.iceberg.commits.transaction import publish
 from frazil.iceberg.tables.head import MAIN, Base, head_of, parse_facts, read_metadata
 from frazil.iceberg.tables.reachability import Reach
 from frazil.model.commit import CommitAnswer
@@ -43,32 +43,11 @@ class SnapshotCommitter:
         """Lands on exactly what was seen or not at all; never retries by itself. Raises ValueError if a branch or a tag
         names a snapshot that is to go."""
         expiry.check_against(seen)
-        base = base_of(seen)
-
-        def stage(transaction: Any) -> tuple[int, int]:
-            manage = transaction.manageSnapshots()
-            for name, snapshot_id in expiry.tags.items():
-                if name in seen.references:
-                    manage.replaceTag(name, snapshot_id)
-                else:
-                    manage.createTag(name, snapshot_id)
-            for name in expiry.dropped_tags:
-                manage.removeTag(name)
-            if expiry.tags or expiry.dropped_tags:
-                manage.commit()
-            if expiry.removed:
-                self._remove(transaction, expiry.removed)
-            return head_of(base.document, MAIN) or 0, 0
-
-        return publish_staged(self._catalog, base, stage, unmoved=tuple(seen.references))
-
-    def _remove(self, transaction: Any, snapshot_ids: frozenset[int]) -> None:
-        ids = self._catalog.spark._jvm.java.util.HashSet()
-        for snapshot_id in snapshot_ids:
-            ids.add(self._catalog.spark._jvm.java.lang.Long.valueOf(str(snapshot_id)))
-        staged = transaction.currentMetadata()
-        without = self._catalog.iceberg.TableMetadata.buildFrom(staged).removeSnapshots(ids).build()
-        transaction.table().operations().commit(staged, without)
+        tags = [SetTag(name, snapshot_id) for name, snapshot_id in expiry.tags.items()]
+        dropped = map(RemoveTag, expiry.dropped_tags)
+        removed = (ExpireSnapshots(expiry.removed),) if expiry.removed else ()
+        transaction = TableTransaction((*tags, *dropped, *removed), unmoved=tuple(seen.references))
+        return publish(self._catalog, base_of(seen), transaction)
 
 
 def parse_snapshots(base: Base) -> TableSnapshots:

@@ -4,10 +4,8 @@
       --> newTransaction --its start is another metadata?--> Conflicted, nothing sent
                          --it was changed in our future?---> Early, nothing sent
                          --it is encrypted?----------------> Refused, nothing sent
-      --> stage the snapshot: AppendFiles, RowDelta if deletes are added or removed, RewriteFiles if files take each
-          other's place and no row changes, OverwriteFiles of a partition, on main or on the base's branch; DeleteFiles
-          of all there is, to begin a load on a branch
-      --> stage properties, stage the tag on the staged snapshot, let main be what the branch is
+      --> stage each operation, on main or on the base's branch. A snapshot is an AppendFiles, a RowDelta if deletes
+          come or files go, a RewriteFiles if no row changes, an OverwriteFiles if rows go by their partition
       --> sent (`rest.send`), exactly once --> Accepted | Conflicted | Refused | Unknown
 
 iceberg-java's own commit would retry: after a commit that landed and was answered with a conflict it applies the change
@@ -18,118 +16,61 @@ that it has read. For the same reason nothing is cleaned up here: a refused comm
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogType, iceberg_properties
 from frazil.iceberg.catalogs.rest import StagedCommit, can_assert, send, send_many
+from frazil.iceberg.commits.operations import (
+    AddFiles,
+    AdoptBranch,
+    ExpireSnapshots,
+    Operation,
+    RecordLedger,
+    RemoveBranch,
+    RemoveFiles,
+    RemoveRows,
+    RemoveTag,
+    RewriteManifests,
+    SetProperties,
+    SetTag,
+    TableTransaction,
+    WriteSnapshot,
+)
 from frazil.iceberg.jvm.bridge import (
-    ADD_DELETES,
-    ADD_ROWS,
-    APPEND_FILE,
-    OVERWRITE_FILE,
-    REMOVE_DELETES,
-    REWRITE_ADD_DELETES,
-    REWRITE_ADD_ROWS,
-    REWRITE_REMOVE_DELETES,
-    REWRITE_REMOVE_ROWS,
-    Adder,
-    add_numbered_deletes,
-    add_older_deletes,
-    hand_over,
+    APPEND,
+    DELTA,
+    OVERWRITE,
+    REWRITE,
+    Producer,
+    add_files,
+    is_data,
     java_list,
+    remove_files,
     set_summary,
 )
 from frazil.iceberg.jvm.errors import JAVA_ERRORS, commit_answer, failure_of
 from frazil.iceberg.jvm.method_handles import made_once
+from frazil.iceberg.tables.delete_manifests import rewrite_manifests
 from frazil.iceberg.tables.encryption import WAY_OUT, encrypted_by
 from frazil.iceberg.tables.head import MAIN, Base, head_of
 from frazil.iceberg.tables.storage import is_local
 from frazil.model.commit import Accepted, CommitAnswer, Conflicted, Early, Refused
 
-_NO_PROPERTIES: Mapping[str, str] = {}
 _OTHER_ICEBERG = "let Frazil start the Spark session itself, or start it with the Iceberg jar that Frazil brings"
 _ALLOWED_MILLIS = 60_000
 _UNACCEPTABLE = ("java.lang.IllegalArgumentException", "java.lang.UnsupportedOperationException")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableTransaction:
-    """One snapshot and what travels with it.
-
-    `properties` gets the snapshot's id and sequence number, which are known only once it is staged. Files are in the
-    form of iceberg-java's ContentFileParser. `must_exist` are data files that the deletes point into. `replaced` is a
-    column and a value: the files of that partition make room for these data files; with `replaces_all` all files do.
-    `clears` if the snapshot deletes every row. `rewrites` if files are exchanged for others with the same rows:
-    data files then take the place of `removed_data` and get the sequence number `data_sequence`, where it is said;
-    `kept_deletes`, each with its number, would be dropped with them and must not be. Deletes get `delete_sequence`,
-    where it is said. `adopted` if main becomes the branch's new snapshot and the branch is removed. `unmoved` are
-    branches that must still be where the base has them, though the commit does not touch them.
-    """
-
-    data_files: Sequence[Mapping[str, Any]] = ()
-    delete_files: Sequence[Mapping[str, Any]] = ()
-    removed_deletes: Sequence[Mapping[str, Any]] = ()
-    removed_data: Sequence[Mapping[str, Any]] = ()
-    kept_deletes: Sequence[tuple[Mapping[str, Any], int]] = ()
-    data_sequence: int | None = None
-    delete_sequence: int | None = None
-    must_exist: Sequence[str] = ()
-    summary: Mapping[str, str] = field(default_factory=dict)
-    properties: Callable[[int, int], Mapping[str, str]] = lambda snapshot_id, sequence_number: _NO_PROPERTIES
-    removed_properties: Sequence[str] = ()
-    tag: str | None = None
-    removed_tag: str | None = None
-    replaced: tuple[str, str] | None = None
-    replaces_all: bool = False
-    clears: bool = False
-    rewrites: bool = False
-    adopted: bool = False
-    unmoved: Sequence[str] = ()
-
-    @property
-    def is_delta(self) -> bool:
-        return bool(self.delete_files or self.removed_deletes or self.removed_data)
-
-
 def publish(
     catalog: Catalog,
     base: Base,
-    publication: TableTransaction,
+    transaction: TableTransaction,
     on_landed: Callable[[int, int], None] | None = None,
 ) -> CommitAnswer:
     """Lands on exactly this base or not at all; never retries. `on_landed` is told the id and sequence number of an
     accepted snapshot."""
-    staged = _staged(catalog, base, partial(_stage, catalog, base, publication=publication), publication.unmoved)
-    answer = _sent(catalog, staged)
-    if isinstance(answer, Accepted) and isinstance(staged, StagedCommit) and on_landed is not None:
-        on_landed(staged.snapshot_id, staged.sequence_number)
-    return answer
-
-
-def remove_branch(catalog: Catalog, base: Base, unmoved: Sequence[str] = ()) -> CommitAnswer:
-    """Removes the base's branch, if it is still where the base has it; never retries. What was only on it is left to
-    expiry."""
-
-    def stage(transaction: Any) -> tuple[int, int]:
-        transaction.manageSnapshots().removeBranch(base.branch).commit()
-        return base.parent_id or 0, 0
-
-    # iceberg-java asserts nothing of a branch that is removed.
-    return _sent(catalog, _staged(catalog, base, stage, (base.branch, *unmoved)))
-
-
-def publish_staged(
-    catalog: Catalog, base: Base, stage: Callable[[Any], tuple[int, int]], unmoved: Sequence[str] = ()
-) -> CommitAnswer:
-    """Whatever `stage` does to the transaction, on exactly this base or not at all; never retries. It returns the id
-    and sequence number that an accepted commit answers with. `unmoved` as for a TableTransaction, tags too."""
-    return _sent(catalog, _staged(catalog, base, stage, unmoved))
-
-
-def _sent(catalog: Catalog, staged: StagedCommit | CommitAnswer) -> CommitAnswer:
+    staged = _staged(catalog, base, transaction)
     if not isinstance(staged, StagedCommit):
         return staged
     if not can_assert(catalog, staged):
@@ -139,12 +80,14 @@ def _sent(catalog: Catalog, staged: StagedCommit | CommitAnswer) -> CommitAnswer
         send(catalog, staged)
     except Exception as error:  # whatever it is, the request may have been sent
         return commit_answer(failure_of(error, iceberg_properties(catalog.settings)))
+    if on_landed is not None:
+        on_landed(staged.snapshot_id, staged.sequence_number)
     return Accepted(staged.snapshot_id)
 
 
 def publish_many(
     catalog: Catalog,
-    publications: Sequence[tuple[Base, TableTransaction]],
+    transactions: Sequence[tuple[Base, TableTransaction]],
     on_landed: Callable[[int, int, int], None] | None = None,
 ) -> tuple[CommitAnswer, ...]:
     """Several tables in one request, each on exactly its base; never retries. One answer for each, in order.
@@ -154,10 +97,7 @@ def publish_many(
     place, the id and the sequence number of each accepted snapshot. Only for catalogs that declare it
     (`rest.declares_transactions`).
     """
-    staged = [
-        _staged(catalog, base, partial(_stage, catalog, base, publication=publication), publication.unmoved)
-        for base, publication in publications
-    ]
+    staged = [_staged(catalog, base, transaction) for base, transaction in transactions]
     ready = [commit for commit in staged if isinstance(commit, StagedCommit)]
     if len(ready) < len(staged):
         not_sent = Conflicted("nothing was sent: another table of the same commit cannot be published")
@@ -172,9 +112,7 @@ def publish_many(
     return tuple(Accepted(commit.snapshot_id) for commit in ready)
 
 
-def _staged(
-    catalog: Catalog, base: Base, stage: Callable[[Any], tuple[int, int]], unmoved: Sequence[str]
-) -> StagedCommit | CommitAnswer:
+def _staged(catalog: Catalog, base: Base, wanted: TableTransaction) -> StagedCommit | CommitAnswer:
     """Everything but the commit itself, or the answer if it cannot be made. Nothing is sent."""
     if (mark := encrypted_by(base.document)) is not None:
         return Refused(f"the table is encrypted ({mark}), and nothing is written to it", WAY_OUT)
@@ -185,13 +123,13 @@ def _staged(
             return Conflicted("the table has changed since its head was read")
         if (answer := too_early(catalog, base)) is not None:
             return answer
-        snapshot_id, sequence_number = stage(transaction)
+        snapshot_id, sequence_number = _perform(catalog, base, transaction, wanted.operations)
         operations, metadata = transaction.underlyingOps(), transaction.currentMetadata()
     except JAVA_ERRORS as error:
         failure = failure_of(error, iceberg_properties(catalog.settings))
         # Nothing was sent yet, so iceberg-java's own no is a proof.
         return Refused(str(failure)) if failure.is_a(*_UNACCEPTABLE) else commit_answer(failure)
-    held = {branch: head_of(base.document, branch) for branch in unmoved}
+    held = {branch: head_of(base.document, branch) for branch in wanted.unmoved}
     return StagedCommit(base.identifier, operations, start, metadata, snapshot_id, sequence_number, held)
 
 
@@ -219,52 +157,84 @@ def _was_recreated(catalog: Catalog, base: Base) -> bool:
     return bool(now.uuid() != base.metadata.uuid())
 
 
-def _stage(catalog: Catalog, base: Base, transaction: Any, publication: TableTransaction) -> tuple[int, int]:
-    specs = base.metadata.specsById()
+def _perform(catalog: Catalog, base: Base, transaction: Any, operations: Sequence[Operation]) -> tuple[int, int]:
+    """Stages them, in order. Returns id and sequence number of the snapshot that was written, or the base's."""
+    written = (base.parent_id or 0, 0)
+    for operation in operations:
+        match operation:
+            case WriteSnapshot():
+                _write_snapshot(catalog, base, transaction, operation)
+                written = _newest(transaction, base.branch)
+            case RewriteManifests(paths, summary):
+                rewriting = transaction.rewriteManifests()
+                rewrite_manifests(catalog, base, rewriting, paths)
+                set_summary(catalog, rewriting, summary)
+                rewriting.commit()
+                written = _newest(transaction, base.branch)
+            case RecordLedger(entry):
+                _set_properties(transaction, {entry.job.ledger_property: entry.to_property(*written)})
+            case SetProperties(values):
+                _set_properties(transaction, values)
+            case SetTag(name, snapshot_id):
+                manage = transaction.manageSnapshots()
+                put = manage.replaceTag if transaction.table().refs().containsKey(name) else manage.createTag
+                put(name, written[0] if snapshot_id is None else snapshot_id)
+                manage.commit()
+            case RemoveTag(name):
+                if transaction.table().refs().containsKey(name):
+                    transaction.manageSnapshots().removeTag(name).commit()
+            case AdoptBranch():
+                transaction.manageSnapshots().setCurrentSnapshot(written[0]).commit()
+                transaction.manageSnapshots().removeBranch(base.branch).commit()
+            case RemoveBranch():
+                transaction.manageSnapshots().removeBranch(base.branch).commit()
+            case ExpireSnapshots(ids):
+                _expire(catalog, transaction, ids)
+    return written
+
+
+def _newest(transaction: Any, branch: str) -> tuple[int, int]:
+    staged = transaction.currentMetadata()
+    snapshot_id: int = staged.ref(branch).snapshotId()
+    return snapshot_id, int(staged.snapshot(snapshot_id).sequenceNumber())
+
+
+def _write_snapshot(catalog: Catalog, base: Base, transaction: Any, wanted: WriteSnapshot) -> None:
+    specs, producer = base.metadata.specsById(), _producer(wanted)
     if base.branch != MAIN:
         _branch_off(base, transaction)
-    operation, add_rows = _operation(catalog, transaction, publication)
+    operation = getattr(transaction, producer.begin)()
     if base.branch != MAIN:
         operation.toBranch(base.branch)
     if is_local(base.metadata.location()):
         # Waiting for a pool polls every 10 ms, which is longer than a local manifest takes.
         operation.scanManifestsWith(made_once(catalog, "direct executor", lambda _: _direct_executor(catalog)))
-    add_deletes, remove_deletes = ADD_DELETES, REMOVE_DELETES
-    if publication.rewrites:
-        add_deletes, remove_deletes = REWRITE_ADD_DELETES, REWRITE_REMOVE_DELETES
-    if publication.is_delta:
-        _guard(catalog, base, operation, publication)
-        kept = [entry for entry, _ in publication.kept_deletes]
-        hand_over(catalog, remove_deletes, operation, [*publication.removed_deletes, *kept], specs)
-        hand_over(catalog, REWRITE_REMOVE_ROWS, operation, publication.removed_data, specs)
-    if publication.data_sequence is not None:
-        operation.dataSequenceNumber(publication.data_sequence)
-    hand_over(catalog, add_rows, operation, publication.data_files, specs)
-    if publication.delete_sequence is None:
-        hand_over(catalog, add_deletes, operation, publication.delete_files, specs)
-    else:
-        numbered = [(entry, publication.delete_sequence) for entry in publication.delete_files]
-        add_numbered = add_numbered_deletes if publication.rewrites else add_older_deletes
-        add_numbered(catalog, operation, numbered, specs)
-    add_numbered_deletes(catalog, operation, publication.kept_deletes, specs)
-    set_summary(catalog, operation, publication.summary)
+    if producer in (DELTA, REWRITE):
+        _guard(catalog, base, operation, wanted.must_exist)
+    for change in wanted.changes:
+        match change:
+            case RemoveRows(column, value):
+                expressions = catalog.iceberg.expressions.Expressions
+                all_rows = expressions.alwaysTrue() if column is None else expressions.equal(column, value)
+                operation.overwriteByRowFilter(all_rows)
+            case RemoveFiles(files):
+                remove_files(catalog, producer, operation, files, specs)
+            case AddFiles(files, sequence_number):
+                if sequence_number is not None and any(map(is_data, files)):
+                    operation.dataSequenceNumber(sequence_number)
+                add_files(catalog, producer, operation, files, specs, sequence_number)
+    set_summary(catalog, operation, wanted.summary)
     operation.commit()
-    staged = transaction.currentMetadata()
-    snapshot_id: int = staged.ref(base.branch).snapshotId()
-    sequence_number: int = staged.snapshot(snapshot_id).sequenceNumber()
-    properties = publication.properties(snapshot_id, sequence_number)
-    if properties or publication.removed_properties:
-        update = transaction.updateProperties()
-        for key, value in properties.items():
-            update.set(key, value)
-        for key in publication.removed_properties:
-            update.remove(key)
-        update.commit()
-    _stage_tag(transaction, transaction.table(), snapshot_id, publication)
-    if publication.adopted:
-        transaction.manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
-        transaction.manageSnapshots().removeBranch(base.branch).commit()
-    return snapshot_id, sequence_number
+
+
+def _producer(wanted: WriteSnapshot) -> Producer:
+    """The operation of iceberg-java that takes all of these changes."""
+    if any(isinstance(change, RemoveRows) for change in wanted.changes):
+        return OVERWRITE
+    if wanted.same_rows:
+        return REWRITE
+    only_rows_come = all(isinstance(change, AddFiles) and all(map(is_data, change.files)) for change in wanted.changes)
+    return APPEND if only_rows_come else DELTA
 
 
 def _branch_off(base: Base, transaction: Any) -> None:
@@ -274,28 +244,12 @@ def _branch_off(base: Base, transaction: Any) -> None:
         transaction.manageSnapshots().createBranch(base.branch, base.parent_id).commit()
 
 
-def _operation(catalog: Catalog, transaction: Any, publication: TableTransaction) -> tuple[Any, Adder]:
-    """The operation that makes the snapshot, and how it takes data files."""
-    expressions = catalog.iceberg.expressions.Expressions
-    if publication.clears:
-        # Deletes go with the rows they delete; sequence numbers and row ids of what is left for time travel stay.
-        return transaction.newDelete().deleteFromRowFilter(expressions.alwaysTrue()), APPEND_FILE
-    if publication.replaced is not None or publication.replaces_all:
-        where = expressions.alwaysTrue() if publication.replaced is None else expressions.equal(*publication.replaced)
-        return transaction.newOverwrite().overwriteByRowFilter(where), OVERWRITE_FILE
-    if publication.rewrites:
-        return transaction.newRewrite(), REWRITE_ADD_ROWS
-    if publication.is_delta:
-        return transaction.newRowDelta(), ADD_ROWS
-    return transaction.newAppend(), APPEND_FILE
-
-
-def _guard(catalog: Catalog, base: Base, operation: Any, publication: TableTransaction) -> None:
+def _guard(catalog: Catalog, base: Base, operation: Any, must_exist: Sequence[str]) -> None:
     """The commit is conditional on the base anyway; should that ever fail, deletes must not meet other files."""
     if base.parent_id is not None:
         operation.validateFromSnapshot(base.parent_id)
-    if publication.must_exist:
-        operation.validateDataFilesExist(java_list(catalog, publication.must_exist))
+    if must_exist:
+        operation.validateDataFilesExist(java_list(catalog, must_exist))
         operation.validateDeletedFiles()
 
 
@@ -303,14 +257,19 @@ def _direct_executor(catalog: Catalog) -> Any:
     return catalog.iceberg.relocated.com.google.common.util.concurrent.MoreExecutors.newDirectExecutorService()
 
 
-def _stage_tag(transaction: Any, table: Any, snapshot_id: int, publication: TableTransaction) -> None:
-    existing = table.refs()
-    if publication.tag is not None:
-        manage = transaction.manageSnapshots()
-        if existing.containsKey(publication.tag):
-            manage.replaceTag(publication.tag, snapshot_id)
-        else:
-            manage.createTag(publication.tag, snapshot_id)
-        manage.commit()
-    if publication.removed_tag is not None and existing.containsKey(publication.removed_tag):
-        transaction.manageSnapshots().removeTag(publication.removed_tag).commit()
+def _set_properties(transaction: Any, values: Mapping[str, str | None]) -> None:
+    update = transaction.updateProperties()
+    for name, value in values.items():
+        update.remove(name) if value is None else update.set(name, value)
+    update.commit()
+
+
+def _expire(catalog: Catalog, transaction: Any, snapshot_ids: frozenset[int]) -> None:
+    """iceberg-java's own expiry would also drop references by their age, and snapshots by the table's properties."""
+    java = catalog.spark._jvm.java
+    ids = java.util.HashSet()
+    for snapshot_id in snapshot_ids:
+        ids.add(java.lang.Long.valueOf(str(snapshot_id)))
+    staged = transaction.currentMetadata()
+    without = catalog.iceberg.TableMetadata.buildFrom(staged).removeSnapshots(ids).build()
+    transaction.table().operations().commit(staged, without)

@@ -25,54 +25,75 @@ _JACKSON_FEATURE = "org.apache.iceberg.shaded.com.fasterxml.jackson.core.JsonPar
 
 
 @dataclass(frozen=True, slots=True)
-class Adder:
-    """A method of an operation's interface that takes one file."""
+class Producer:
+    """An operation that makes a snapshot: how a transaction begins it, its interface, and that one's methods that take
+    one file each."""
 
+    begin: str
     interface: str
-    method: str
-    takes: str
+    add_data: str
+    remove_data: str = ""
+    add_deletes: str = ""
+    remove_deletes: str = ""
 
 
-APPEND_FILE = Adder("AppendFiles", "appendFile", "DataFile")
-OVERWRITE_FILE = Adder("OverwriteFiles", "addFile", "DataFile")
-ADD_ROWS = Adder("RowDelta", "addRows", "DataFile")
-ADD_DELETES = Adder("RowDelta", "addDeletes", "DeleteFile")
-REMOVE_DELETES = Adder("RowDelta", "removeDeletes", "DeleteFile")
-REWRITE_ADD_ROWS = Adder("RewriteFiles", "addFile", "DataFile")
-REWRITE_REMOVE_ROWS = Adder("RewriteFiles", "deleteFile", "DataFile")
-REWRITE_ADD_DELETES = Adder("RewriteFiles", "addFile", "DeleteFile")
-REWRITE_REMOVE_DELETES = Adder("RewriteFiles", "deleteFile", "DeleteFile")
+APPEND = Producer("newAppend", "AppendFiles", "appendFile")
+OVERWRITE = Producer("newOverwrite", "OverwriteFiles", "addFile", "deleteFile")
+DELTA = Producer("newRowDelta", "RowDelta", "addRows", "removeRows", "addDeletes", "removeDeletes")
+REWRITE = Producer("newRewrite", "RewriteFiles", "addFile", "deleteFile", "addFile", "deleteFile")
 
 
-def hand_over(catalog: Catalog, adder: Adder, operation: Any, files: Sequence[Mapping[str, Any]], specs: Any) -> None:
-    """Gives the files, each in the form of ContentFileParser, to the operation. Raises what Java raises."""
+def is_data(file: Mapping[str, Any]) -> bool:
+    """Of a file in the form of ContentFileParser."""
+    return str(file["content"]).lower() == "data"
+
+
+def add_files(
+    catalog: Catalog,
+    producer: Producer,
+    operation: Any,
+    files: Sequence[Mapping[str, Any]],
+    specs: Any,
+    deletes_sequence: int | None = None,
+) -> None:
+    """Gives the files to the operation; deletes with a sequence number, if one is said. Raises what Java raises."""
+    deletes = [file for file in files if not is_data(file)]
+    _hand_over(catalog, producer, producer.add_data, operation, list(filter(is_data, files)), specs)
+    if deletes_sequence is None:
+        _hand_over(catalog, producer, producer.add_deletes, operation, deletes, specs)
+        return
+    # RowDelta's interface has no such method; what it is made of has.
+    handles, add = handles_of(catalog), made_once(catalog, "numbered deletes", _numbered_deletes)
+    for file in deletes:
+        handles.call(add, operation, _parsed(catalog, file, specs), deletes_sequence)
+
+
+def remove_files(
+    catalog: Catalog, producer: Producer, operation: Any, files: Sequence[Mapping[str, Any]], specs: Any
+) -> None:
+    """Raises what Java raises."""
+    deletes = [file for file in files if not is_data(file)]
+    _hand_over(catalog, producer, producer.remove_deletes, operation, deletes, specs)
+    _hand_over(catalog, producer, producer.remove_data, operation, list(filter(is_data, files)), specs)
+
+
+def _hand_over(
+    catalog: Catalog, producer: Producer, method: str, operation: Any, files: Sequence[Mapping[str, Any]], specs: Any
+) -> None:
+    """All of one kind, data or deletes."""
     if not files:
         return
     if len(files) < _MANY:
-        _one_by_one(catalog, adder, operation, files, specs)
+        take = getattr(operation, method)
+        for file in files:
+            take(_parsed(catalog, file, specs))
         return
-    handles = handles_of(catalog)
-    parse_and_add = made_once(catalog, f"{adder}", lambda made: _parse_and_add(made, adder))
-    accept = handles.bound(parse_and_add.bindTo(operation), 1, specs)
+    takes = "DataFile" if is_data(files[0]) else "DeleteFile"
+    handles, name = handles_of(catalog), f"{producer.interface}.{method}({takes})"
+    parse_and_take = made_once(catalog, name, lambda made: _parse_and_take(made, producer.interface, method, takes))
+    accept = handles.bound(parse_and_take.bindTo(operation), 1, specs)
     consumer = handles.as_function(accept, "java.util.function.Consumer")
     _mapper(catalog).readTree(json.dumps(list(files))).forEach(consumer)
-
-
-def add_numbered_deletes(
-    catalog: Catalog, operation: Any, deletes: Sequence[tuple[Mapping[str, Any], int]], specs: Any
-) -> None:
-    """Gives delete files to a RewriteFiles, with their sequence numbers. Raises what Java raises."""
-    for entry, sequence_number in deletes:
-        operation.addFile(_parsed(catalog, entry, specs), sequence_number)
-
-
-def add_older_deletes(
-    catalog: Catalog, operation: Any, deletes: Sequence[tuple[Mapping[str, Any], int]], specs: Any
-) -> None:
-    """The same for a RowDelta, whose interface has no such method; what it is made of has. Raises what Java raises."""
-    handles, add = handles_of(catalog), made_once(catalog, "older deletes", _older_deletes)
-    for entry, sequence_number in deletes:
-        handles.call(add, operation, _parsed(catalog, entry, specs), sequence_number)
 
 
 def set_summary(catalog: Catalog, operation: Any, summary: Mapping[str, str]) -> None:
@@ -90,28 +111,22 @@ def java_list(catalog: Catalog, entries: Sequence[str]) -> Any:
     return _mapper(catalog).readValue(json.dumps(list(entries)), made_once(catalog, "class List", _class_list))
 
 
-def _one_by_one(catalog: Catalog, adder: Adder, operation: Any, files: Sequence[Mapping[str, Any]], specs: Any) -> None:
-    add = getattr(operation, adder.method)
-    for file in files:
-        add(_parsed(catalog, file, specs))
-
-
 def _parsed(catalog: Catalog, file: Mapping[str, Any], specs: Any) -> Any:
     parse = made_once(catalog, "ContentFileParser", lambda _: catalog.iceberg.ContentFileParser).fromJson
     return parse(_mapper(catalog).readTree(json.dumps(file)), specs)
 
 
-def _parse_and_add(handles: Handles, adder: Adder) -> Any:
-    """A handle (operation, entry, specs) that parses the entry and adds it."""
-    content, taken, interface = (handles.iceberg(name) for name in ("ContentFile", adder.takes, adder.interface))
+def _parse_and_take(handles: Handles, interface: str, method: str, takes: str) -> Any:
+    """A handle (operation, entry, specs) that parses the entry and hands it to the method."""
+    content, taken, owner = (handles.iceberg(name) for name in ("ContentFile", takes, interface))
     node, specs = handles.iceberg(_JACKSON_NODE), handles.kind("java.util.Map")
     parse = handles.static(handles.iceberg("ContentFileParser"), "fromJson", content, node, specs)
-    add = handles.virtual(interface, adder.method, interface, taken)
-    add = add.asType(handles.type(interface, interface, content))
-    return handles.all.collectArguments(add, 1, parse)
+    take = handles.virtual(owner, method, owner, taken)
+    take = take.asType(handles.type(owner, owner, content))
+    return handles.all.collectArguments(take, 1, parse)
 
 
-def _older_deletes(handles: Handles) -> Any:
+def _numbered_deletes(handles: Handles) -> Any:
     return handles.hidden(
         handles.iceberg("MergingSnapshotProducer"), "add", handles.iceberg("DeleteFile"), handles.long
     )

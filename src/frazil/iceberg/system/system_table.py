@@ -25,7 +25,8 @@ import pyarrow.parquet as pq
 from frazil.clock import Clock
 from frazil.errors import CatalogRefused, StorageUnavailable, TableChanged
 from frazil.iceberg.catalogs.open_catalog import Catalog, catalog_error, iceberg_properties
-from frazil.iceberg.commits.transaction import TableTransaction, publish
+from frazil.iceberg.commits.operations import AddFiles, RemoveRows, SetProperties, TableTransaction, WriteSnapshot
+from frazil.iceberg.commits.transaction import publish
 from frazil.iceberg.jvm.errors import JAVA_ERRORS, failure_of
 from frazil.iceberg.tables.encryption import check_plain
 from frazil.iceberg.tables.head import Base, read_head
@@ -117,13 +118,9 @@ class SystemTable:
         self._committed_on = head
         files = [self._file(_base_of(head), rows)]
         bounds = {name: value for name, value in self._options.properties.items() if name not in head.properties}
-        publication = TableTransaction(
-            data_files=files,
-            replaces_all=True,
-            summary=summary,
-            properties=lambda snapshot_id, sequence_number: {**bounds, **properties},
-        )
-        return publish(self._catalog, _base_of(head), publication)
+        rows_for_rows = WriteSnapshot(changes=(RemoveRows(), AddFiles(files)), summary=summary)
+        transaction = TableTransaction((rows_for_rows, SetProperties({**bounds, **properties})))
+        return publish(self._catalog, _base_of(head), transaction)
 
     def exchange(
         self,
@@ -138,10 +135,9 @@ class SystemTable:
             raise TypeError(f"{self._name} is not partitioned: nothing of it can be exchanged")
         self._committed_on = head
         files = [self._file(_base_of(head), rows, value) for value, rows in groups.items() if rows]
-        replaced = None if gone is None else (self._partition_by, gone)
-        return publish(
-            self._catalog, _base_of(head), TableTransaction(data_files=files, replaced=replaced, summary=summary)
-        )
+        removed = () if gone is None else (RemoveRows(self._partition_by, gone),)
+        snapshot = WriteSnapshot(changes=(*removed, AddFiles(files)), summary=summary)
+        return publish(self._catalog, _base_of(head), TableTransaction((snapshot,)))
 
     def tidy(self, most: int) -> None:
         """To be called after each commit: once so many snapshots are allowed to go by the table's properties, they are

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from frazil.iceberg.catalogs.open_catalog import Catalog
-from frazil.iceberg.jvm.bridge import java_map
+from frazil.iceberg.jvm.bridge import java_list, java_map
 from frazil.iceberg.jvm.method_handles import Handles, handles_of, lines, made_once
 from frazil.iceberg.tables.head import Base
 from frazil.iceberg.tables.reachability import to_stream
@@ -26,7 +26,17 @@ _TARGET_LEAST = 8 << 20
 _DELETED = 2
 
 
-def merge_delete_manifests(catalog: Catalog, base: Base, operation: Any, wanted: Collection[str]) -> int:
+def rewrite_manifests(catalog: Catalog, base: Base, operation: Any, paths: Sequence[str]) -> None:
+    """Puts exactly these manifests of the base together, in a RewriteManifests operation. Raises what Java raises."""
+    if _merge_deletes(catalog, base, operation, frozenset(paths)) < len(paths):
+        chosen = made_once(catalog, "manifest among", _among)
+        handles = chosen.handles
+        operation.clusterBy(handles.as_function(made_once(catalog, "spec id of file", _spec_id)))
+        wanted = catalog.spark._jvm.java.util.HashSet(java_list(catalog, paths))
+        operation.rewriteIf(handles.as_function(chosen.contains.bindTo(wanted), "java.util.function.Predicate"))
+
+
+def _merge_deletes(catalog: Catalog, base: Base, operation: Any, wanted: Collection[str]) -> int:
     """Replaces those of the base's delete manifests that are wanted, in a RewriteManifests operation; a manifest that
     has no neighbour to go with stays, and one without a live entry goes. Says how many are replaced. Raises what Java
     raises."""
@@ -146,3 +156,25 @@ def _entry_numbers(handles: Handles) -> Any:
         joined = handles.filtered(concat, 0, spaced, column(place, "Long"))
         line = handles.permuted(joined, handles.type(text, row), 0, 0)
     return handles.as_function(line)
+
+
+class _Among:
+    """(set of paths, manifest) -> whether its path is one of them."""
+
+    def __init__(self, handles: Handles) -> None:
+        self.handles = handles
+        thing, manifest = handles.kind("java.lang.Object"), handles.iceberg("ManifestFile")
+        path = handles.virtual(manifest, "path", handles.kind("java.lang.String"))
+        contains = handles.virtual(handles.kind("java.util.Set"), "contains", handles.boolean, thing)
+        self.contains = handles.filtered(contains, 1, path.asType(handles.type(thing, manifest)))
+
+
+def _among(handles: Handles) -> _Among:
+    return _Among(handles)
+
+
+def _spec_id(handles: Handles) -> Any:
+    """Entries of one spec may share a manifest."""
+    file = handles.iceberg("ContentFile")
+    whole = handles.type(handles.kind("java.lang.Integer"), file)
+    return handles.virtual(file, "specId", handles.int).asType(whole)
