@@ -13,12 +13,13 @@ of their own (`commit.machine`), which waits as long.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from threading import Event
 from typing import Generic, TypeVar
 
 from frazil.clock import Clock
 from frazil.errors import CatalogRefused, CatalogUnavailable, OutcomeUnknown
-from frazil.model.commit import Accepted, CommitAnswer, Refused, Unknown
+from frazil.model.commit import Accepted, CommitAnswer, Conflicted, Refused, Unknown
 
 Done = TypeVar("Done")
 
@@ -56,17 +57,23 @@ def commit_with_retry(
     *,
     backoff: Backoff = COMMITS,
     table: str = "",
+    stop: Event | None = None,
     hint: str = "Others write to it all the time, or the catalog is in trouble. Nothing is lost: try again later.",
 ) -> tuple[Done, int | None]:
     """What was done, and the snapshot of the commit, if one was sent and answered.
 
     `attempt` is told how many were lost before it. It sends at most one commit, on what it has just read. `what` says
-    what could not be done, as in "cannot record the checkpoint". Raises CatalogRefused, CatalogUnavailable if others
-    were faster every time, OutcomeUnknown if the last commit was never confirmed, and what `attempt` raises.
+    what could not be done, as in "cannot record the checkpoint". `stop` ends the waiting, never an attempt.
+
+    Raises CatalogRefused, CatalogUnavailable if others were faster every time, OutcomeUnknown if the last commit was
+    never confirmed, and what `attempt` raises.
     """
     facts = {"table": table} if table else {}
+    last: Conflicted | Unknown = Conflicted("")
     for lost in range(backoff.attempts):
-        clock.wait(backoff.before(lost + 1, clock.jitter()))
+        if clock.wait(backoff.before(lost + 1, clock.jitter()), stop):
+            last = replace(last, reason="asked to stop")
+            break
         tried = attempt(lost)
         match tried.answer:
             case None:
@@ -79,5 +86,5 @@ def commit_with_retry(
             case answer:
                 last = answer
     error = OutcomeUnknown if isinstance(last, Unknown) else CatalogUnavailable
-    message = f"{what}: {backoff.attempts} attempts failed, the last one with: {last.reason}"
-    raise error(message, hint=hint, attempts=backoff.attempts, **facts)
+    message = f"{what}: {lost + 1} attempts failed, the last one with: {last.reason}"
+    raise error(message, hint=hint, attempts=lost + 1, **facts)

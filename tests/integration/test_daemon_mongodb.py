@@ -178,6 +178,41 @@ def test_a_resync_that_was_asked_for_mends_what_others_did_to_the_table(world: W
     assert len(world.counts("orders")) == snapshots, "it was asked for once"
 
 
+def test_a_load_that_was_asked_for_by_mistake_is_given_up_wherever_it_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = world.config("orders")
+    name = f"{world.namespace}.orders"
+    world.once(config)
+
+    def die(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with Pipeline(config, spark=world.spark) as pipeline:
+        with pytest.raises(ConfigError, match="not being loaded anew"):
+            pipeline.request_resync(name, cancel=True)
+        pipeline.request_resync(name)
+        pipeline.request_resync(name, cancel=True)
+    world.once(config)
+    assert world.agrees("orders")
+    snapshots = len(world.counts("orders"))
+
+    with Pipeline(config, spark=world.spark) as pipeline:
+        pipeline.request_resync(name)
+    with monkeypatch.context() as patch:
+        patch.setattr(resyncing, "adopt_resync", die)
+        with pytest.raises(Killed):
+            world.once(config)
+    assert len(world.branches("orders")) == 2
+    with Pipeline(config, spark=world.spark) as pipeline:
+        pipeline.request_resync(name, cancel=True)
+    world.database["orders"].delete_one({"_id": 4})
+    world.once(config)
+    assert world.agrees("orders")
+    assert world.branches("orders") == ["main"]
+    assert len(world.counts("orders")) == snapshots + 1, "it goes on where it was, and nothing is asked for any more"
+
+
 def test_a_table_is_added_to_a_running_pipeline_and_loaded_beside_the_others(world: World) -> None:
     before, after = world.config("orders"), world.config("orders", "people")
     now = [before]

@@ -22,6 +22,7 @@ from frazil.app import inspect as inspection
 from frazil.app.assemble import Assembly, assemble
 from frazil.app.service import Service, check_rescans
 from frazil.clock import Clock, SystemClock
+from frazil.commit.resync_machine import CANCEL
 from frazil.config.load import load_config
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.doctor.diagnosis import Diagnosis
@@ -183,12 +184,19 @@ class Pipeline:
         """Lets a table that was rolled back go on from what it holds now. Says what was done."""
         return inspection.rewind(self.assembled.parts, table)
 
-    def request_resync(self, table: str) -> None:
-        """Has the pipeline load a table anew, when it starts or reloads. Raises ConfigError if that cannot be."""
-        target = inspection.main_table(self.assembled.parts, table)
+    def request_resync(self, table: str, *, cancel: bool = False) -> None:
+        """Has the pipeline load a table anew, when it starts or reloads; with `cancel` has it give that load up, so
+        that readers go on to see the table as it was. Raises ConfigError if that cannot be."""
+        parts, wish = self.assembled.parts, self.config.job.resync_property
+        target = inspection.main_table(parts, table)
         check_rescans(self.assembled, table)
-        moment = self.clock.now().isoformat(timespec="seconds")
-        self.assembled.parts.tables.set_property(target, self.config.job.resync_property, moment)
+        value = self.clock.now().isoformat(timespec="seconds")
+        if cancel:
+            heads = None if parts.resync is None else parts.resync.committer.heads(target)
+            if heads is None or (heads.branch is None and wish not in heads.main.properties):
+                raise ConfigError(f"{table} is not being loaded anew", hint="`frazil status` tells what tables do.")
+            value = CANCEL
+        parts.tables.set_property(target, wish, value)
 
     def maintain(self, table: str | None = None, *, dry: bool = False) -> Iterator[MaintenanceStep]:
         """Keeps one target table, or all, small and fast to read; tells what was done, or with `dry` what would be."""

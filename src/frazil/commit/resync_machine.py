@@ -6,17 +6,14 @@
     a branch whose newest mark is an epoch   Loading(entry)   source's start or on from there; once the source says
                                                               that the load is whole, and not before main: adopt
 
-    ReadingBranch --heads--> damaged, another coordinator's fence, ...  --> ResyncDenied
-     ^    |            nothing left to do                         --> the outcome
-     |    |            otherwise                                  --> Sending(Clear | TakeOver | Adopt | DropBranch)
-     |    `--unavailable--.                                            |    |      |
-     +--------------------+---------------- conflict or unknown -------'    |      `--refused--> ResyncDenied
-                          `--> ResyncDenied, once attempts are used up            `--accepted--> the outcome
+    heads, wish --decide--> damaged, another coordinator's fence, ...  --> the error to stop with
+                            nothing left to do                         --> the outcome
+                            otherwise                                  --> Clear | TakeOver | Adopt | DropBranch
 
 After a crash the table alone says how far it was, and whoever comes next takes it over, which leaves its fence on the
 branch: no older coordinator can clear it or publish to it from then on. As everywhere, only the exact newest fence may
 act: on the branch, and on main, where another coordinator may have gone on. A lost answer proves nothing: looking again
-finds what had landed. `resyncer` performs.
+finds what had landed. `resync_runner` performs.
 
 Main may be rolled back, or filled from another source, when the load begins: to replace it is what the load is for.
 Nothing is asked of main but its fences, and that its readers do not go back in time.
@@ -30,15 +27,16 @@ from frazil import errors
 from frazil.commit.admission import Coordinator, edited_error, fenced_error, outranks
 from frazil.commit.frontier_check import At, Damaged, Fresh, RolledBack, read_frontier
 from frazil.commit.recovery import StartPoint, newest_generation, restated, start
-from frazil.model.commit import Accepted, ClearPlan, CommitAnswer, CommitPlan, Conflicted, Refused, Unknown
+from frazil.model.commit import ClearPlan, CommitPlan
 from frazil.model.frontier import Frontier
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import BranchedHead, Fence, LedgerEntry, TableHead
 from frazil.model.position import is_before
 
-ATTEMPTS_MAX = 8
 ADOPT = "adopt"
 TAKE_OVER = "take-over"
+CANCEL = "cancel"
+"""What the property of a table says whose load somebody no longer wants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,30 +143,6 @@ class DropBranch:
 Step = Clear | TakeOver | Adopt | DropBranch
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingBranch:
-    """`in_doubt` once a commit was sent whose fate nobody proved."""
-
-    attempt: int = 1
-    in_doubt: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Sending:
-    attempt: int
-    heads: BranchedHead
-    step: Step
-    in_doubt: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ResyncDenied:
-    error: errors.FrazilError
-
-
-State = ReadingBranch | Sending | Outcome | ResyncDenied
-
-
 def resync_stage(
     heads: BranchedHead, table: TableName, coordinator: Coordinator
 ) -> NotUnderWay | Loading | errors.Terminal:
@@ -200,32 +174,6 @@ def decide(heads: BranchedHead, wish: Wish) -> Step | Outcome | errors.Terminal:
             return _adoption(heads, wish)
         case Abandonment():
             return _abandonment(heads, wish)
-
-
-def advance(state: State, answer: BranchedHead | CommitAnswer, wish: Wish) -> State:
-    """`Unknown` also stands for a look that failed."""
-    match state, answer:
-        case ReadingBranch(attempt, in_doubt), BranchedHead() as heads:
-            match decide(heads, wish):
-                case Clear() | TakeOver() | Adopt() | DropBranch() as step:
-                    return Sending(attempt, heads, step, in_doubt)
-                case errors.Terminal() as error:
-                    return ResyncDenied(error)
-                case outcome:
-                    return outcome
-        case ReadingBranch(attempt, in_doubt), Unknown(reason):
-            return _look_again(attempt, in_doubt, reason, wish)
-        case Sending(attempt, step=TakeOver()), Accepted():
-            # Where the branch is now, a look tells.
-            return ReadingBranch(attempt)
-        case Sending(step=step), Accepted():
-            return _done(step)
-        case Sending(attempt), Conflicted(reason) | Unknown(reason):
-            return _look_again(attempt, True, reason, wish)
-        case Sending(), Refused(reason, hint):
-            return ResyncDenied(_refused(wish.table, reason, hint))
-        case _:
-            raise AssertionError(f"{answer} cannot follow {state}")
 
 
 def clear_plan(coordinator: Coordinator, source: str = "") -> ClearPlan:
@@ -285,24 +233,6 @@ def _abandonment(heads: BranchedHead, wish: Abandonment) -> Step | Outcome | err
             return DropBranch()
         case errors.Terminal() as error:
             return error
-
-
-def _done(step: Step) -> Outcome:
-    match step:
-        case Clear():
-            return Loading(None, None)
-        case TakeOver(plan):
-            raise AssertionError(f"what the branch holds after {plan.entry.operation} must be looked at")
-        case Adopt(_, loaded):
-            return Adopted(loaded)
-        case DropBranch():
-            return NotUnderWay()
-
-
-def _look_again(attempt: int, in_doubt: bool, reason: str, wish: Wish) -> ReadingBranch | ResyncDenied:
-    if attempt >= ATTEMPTS_MAX:
-        return ResyncDenied(gave_up(wish, attempt, in_doubt, reason))
-    return ReadingBranch(attempt + 1, in_doubt)
 
 
 def _barred(main: TableHead, table: TableName, coordinator: Coordinator) -> errors.Terminal | None:
@@ -372,19 +302,6 @@ def _is_older(loaded: LedgerEntry, published: LedgerEntry) -> bool:
     return same_source and type(ours) is type(theirs) and is_before(ours, theirs)
 
 
-def gave_up(wish: Wish, attempts: int, in_doubt: bool, reason: str) -> errors.FrazilError:
-    """The error of a wish that was tried in vain."""
-    what = {Begin: "the load on a branch", Adoption: "the adoption of the branch", Abandonment: "the end of the load"}
-    kind = errors.OutcomeUnknown if in_doubt else errors.CatalogUnavailable
-    return kind(
-        f"{wish.table}: {what[type(wish)]} was tried {attempts} times, last answer: {reason}",
-        hint="The pipeline tries again by itself and first looks whether the commit landed. Delete no files and no "
-        "branch. If it stays like this, look at the catalog.",
-        table=wish.table.text,
-        attempts=attempts,
-    )
-
-
 def _not_ours(table: TableName, job: JobId) -> errors.TableChanged:
     return errors.TableChanged(
         f"{table} has a branch {job.resync_branch} that this pipeline did not make, and needs one of that name",
@@ -402,12 +319,4 @@ def _gone(table: TableName, job: JobId) -> errors.TableChanged:
         table=table.text,
         what="branch gone",
         branch=job.resync_branch,
-    )
-
-
-def _refused(table: TableName, reason: str, hint: str) -> errors.CatalogRefused:
-    return errors.CatalogRefused(
-        f"{table}: the catalog refused to change the branch on which the table is loaded anew: {reason}",
-        hint=hint or "Check the catalog's permissions for this table, and that it allows branches; then restart.",
-        table=table.text,
     )

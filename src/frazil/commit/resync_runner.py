@@ -1,7 +1,6 @@
-"""Performs what `resync` decides: looks at main and the branch, sends one commit, waits in between.
+"""Performs what `resync_machine` decides: looks at main and the branch and sends one commit, until nothing is left.
 
-    state  ReadingBranch  -> lake.heads                             \\
-           Sending  -> lake.begin | commit | adopt | abandon   >--answer--> advance --> state ... until it is an outcome
+heads --decide--> begin | commit | adopt | abandon --conflict, no answer (`retry`)--> heads ... until an outcome
 """
 
 from __future__ import annotations
@@ -26,18 +25,15 @@ from frazil.commit.resync_machine import (
     MainMoved,
     NotUnderWay,
     Outcome,
-    ReadingBranch,
-    ResyncDenied,
-    Sending,
-    State,
+    Step,
     TakeOver,
     Wish,
-    advance,
-    gave_up,
+    decide,
 )
-from frazil.model.commit import ClearPlan, CommitAnswer, CommitPlan, Unknown
+from frazil.model.commit import Accepted, ClearPlan, CommitAnswer, CommitPlan, Conflicted, Refused, Unknown
 from frazil.model.ids import TableName
 from frazil.model.ledger import BranchedHead, LedgerEntry, TableHead
+from frazil.retry import Attempt, commit_with_retry
 
 
 class ResyncCommitter(Protocol):
@@ -103,45 +99,69 @@ def abandon_resync(
 
 
 def _fulfil(wish: Wish, committer: ResyncCommitter, clock: Clock, stop: Event | None) -> Outcome:
-    state: State = ReadingBranch()
-    while isinstance(state, ReadingBranch | Sending):
-        if isinstance(state, Sending):
-            answer: BranchedHead | CommitAnswer = _send(wish, state, committer)
-        elif clock.wait(EPOCHS.before(state.attempt, clock.jitter()), stop):
-            raise gave_up(wish, state.attempt - 1, state.in_doubt, "asked to stop")
+    sent: list[CommitAnswer] = []
+
+    def once(_lost: int) -> Attempt[Outcome]:
+        try:
+            heads = committer.heads(wish.table)
+        except errors.Terminal:
+            raise
+        except Exception as error:
+            # A look changes nothing, so any failure of it may be tried again.
+            reason = f"{type(error).__name__}: {error}"
+            return Attempt(NotUnderWay(), Unknown(reason) if sent else Conflicted(reason))
+        step = decide(heads, wish)
+        if isinstance(step, errors.Terminal):
+            raise step
+        if not isinstance(step, Clear | TakeOver | Adopt | DropBranch):
+            return Attempt(step)
+        sent.append(_send(wish.table, heads, step, committer))
+        if isinstance(step, TakeOver) and isinstance(sent[-1], Accepted):
+            return Attempt(NotUnderWay(), Conflicted("taken over; where the branch is now, a look tells"))
+        return Attempt(_done(step), sent[-1])
+
+    what = {Begin: "cannot be loaded anew", Adoption: "cannot adopt its branch", Abandonment: "cannot end its load"}
+    done, _ = commit_with_retry(
+        f"{wish.table} {what[type(wish)]}",
+        once,
+        clock,
+        backoff=EPOCHS,
+        table=wish.table.text,
+        stop=stop,
+        hint="The pipeline tries again by itself and first looks whether the commit landed. Delete no files and no "
+        "branch. If it stays like this, look at the catalog.",
+    )
+    return done
+
+
+def _send(table: TableName, heads: BranchedHead, step: Step, committer: ResyncCommitter) -> CommitAnswer:
+    try:
+        if isinstance(step, Clear):
+            answer = committer.begin(table, heads.main, step.plan)
         else:
-            answer = _look(wish, committer)
-        state = advance(state, answer, wish)
-    if isinstance(state, ResyncDenied):
-        raise state.error
-    return state
-
-
-def _look(wish: Wish, committer: ResyncCommitter) -> BranchedHead | Unknown:
-    try:
-        return committer.heads(wish.table)
-    except errors.Terminal:
-        raise
-    except Exception as error:
-        # A look changes nothing, so any failure of it may be tried again.
-        return Unknown(f"{type(error).__name__}: {error}")
-
-
-def _send(wish: Wish, state: Sending, committer: ResyncCommitter) -> CommitAnswer:
-    heads, table = state.heads, wish.table
-    try:
-        match state.step:
-            case Clear(plan):
-                return committer.begin(table, heads.main, plan)
-            case TakeOver(plan):
-                assert heads.branch is not None
-                return committer.commit(table, heads.branch, plan)
-            case Adopt(plan, _):
-                assert heads.branch is not None
-                return committer.adopt(table, heads.branch, plan)
-            case DropBranch():
-                assert heads.branch is not None
-                return committer.abandon(table, heads.branch)
+            assert heads.branch is not None
+            match step:
+                case TakeOver(plan):
+                    answer = committer.commit(table, heads.branch, plan)
+                case Adopt(plan, _):
+                    answer = committer.adopt(table, heads.branch, plan)
+                case DropBranch():
+                    answer = committer.abandon(table, heads.branch)
     except Exception as error:
         # Only the lake's own answers prove anything; a broken connection may have carried the commit (H56).
         return Unknown(f"{type(error).__name__}: {error}")
+    if isinstance(answer, Refused):
+        needs = "Check the catalog's permissions for this table, and that it allows branches; then restart."
+        return Refused(answer.reason, answer.hint or needs)
+    return answer
+
+
+def _done(step: Step) -> Outcome:
+    """What has become of the load once the step has landed."""
+    match step:
+        case Adopt(_, loaded):
+            return Adopted(loaded)
+        case DropBranch():
+            return NotUnderWay()
+        case _:
+            return Loading(None, None)

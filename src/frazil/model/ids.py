@@ -64,7 +64,7 @@ class JobId:
 
     @property
     def resync_property(self) -> str:
-        """Set on a table that somebody wants loaded anew."""
+        """Set on a table that somebody wants loaded anew; or, with the value `cancel`, no longer."""
         return f"frazil.{self.text}.resync"
 
     @property

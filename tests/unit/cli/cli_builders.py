@@ -191,8 +191,8 @@ class FakePipeline:
     def consistent_epochs(self) -> Sequence[ConsistentEpoch]:
         return [self.consistent()]
 
-    def request_resync(self, table: str) -> None:
-        self._called(f"resync {table}")
+    def request_resync(self, table: str, *, cancel: bool = False) -> None:
+        self._called(f"resync {table}" + (" --cancel" if cancel else ""))
 
     def rewind(self, table: str) -> str:
         self._called(f"rewind {table}")

@@ -323,6 +323,14 @@ def test_resync_asks_for_the_table_and_says_when_it_begins(tmp_path: Path, monke
     assert pipeline.calls == ["open", "resync analytics.orders", "close"]
 
 
+def test_a_load_that_was_asked_for_by_mistake_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+    pipeline = FakePipeline()
+    result = frazil("resync", config_file(tmp_path), "analytics.orders", "--cancel", pipeline=pipeline)
+    assert result.stdout == "analytics.orders: its load is given up when the pipeline runs, or reloads\n"
+    assert pipeline.calls == ["open", "resync analytics.orders --cancel", "close"]
+
+
 def test_reload_without_a_daemon_says_what_else_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
     result = frazil("reload", config_file(tmp_path))

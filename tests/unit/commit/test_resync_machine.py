@@ -25,8 +25,8 @@ from commit_builders import (
 from frazil import errors
 from frazil.commit.admission import Coordinator
 from frazil.commit.frontier_check import At, Fresh, read_frontier
+from frazil.commit.machine import EPOCHS
 from frazil.commit.resync_machine import (
-    ATTEMPTS_MAX,
     Abandonment,
     Adopt,
     Adopted,
@@ -439,10 +439,10 @@ def test_a_refusal_is_final_and_names_the_table() -> None:
 
 
 def test_attempts_are_bounded_and_doubt_is_told() -> None:
-    committer = ScriptedBranch([PLAIN] * ATTEMPTS_MAX, [Unknown("timeout")] * ATTEMPTS_MAX)
-    with pytest.raises(errors.OutcomeUnknown, match="8 times"):
+    committer = ScriptedBranch([PLAIN] * EPOCHS.attempts, [Unknown("timeout")] * EPOCHS.attempts)
+    with pytest.raises(errors.OutcomeUnknown, match="8 attempts failed"):
         begin_resync(ORDERS, committer, ME, StillClock())
-    silent = ScriptedBranch([errors.CatalogUnavailable("no answer")] * ATTEMPTS_MAX)
+    silent = ScriptedBranch([errors.CatalogUnavailable("no answer")] * EPOCHS.attempts)
     with pytest.raises(errors.CatalogUnavailable, match="no answer"):
         begin_resync(ORDERS, silent, ME, StillClock())
 

@@ -15,8 +15,9 @@ from frazil.config.pipeline_config import PipelineConfig
 @click.command(epilog=EPILOG)
 @on_pipeline
 @click.argument("table")
+@click.option("--cancel", is_flag=True, help="Give such a load up: the table stays what readers see now.")
 @click.option("--yes", is_flag=True, help="Do not ask on a terminal.")
-def resync(session: Session, config: PipelineConfig, *, table: str, yes: bool) -> None:
+def resync(session: Session, config: PipelineConfig, *, table: str, cancel: bool, yes: bool) -> None:
     """Load TABLE (a target, namespace.table) anew from its source, beside what the other tables do.
 
     The rows are loaded on a branch. Readers see the table as it was until all of it is there, and then all of it at
@@ -26,10 +27,11 @@ def resync(session: Session, config: PipelineConfig, *, table: str, yes: bool) -
     \b
     Examples:
       frazil resync shop.yaml analytics.orders
+      frazil resync shop.yaml analytics.orders --cancel
     """
-    if not yes and sys.stdin.isatty():
+    if not (yes or cancel) and sys.stdin.isatty():
         click.confirm(f"Load {table} anew from its source?", abort=True)
     with session.open_pipeline(config) as pipeline:
-        pipeline.request_resync(table)
-    began = signal_daemon(config)
-    click.echo(f"{table} will be loaded anew " + ("now" if began else "when the pipeline runs, or reloads"))
+        pipeline.request_resync(table, cancel=cancel)
+    when = "now" if signal_daemon(config) else "when the pipeline runs, or reloads"
+    click.echo(f"{table}: its load is given up {when}" if cancel else f"{table} will be loaded anew {when}")

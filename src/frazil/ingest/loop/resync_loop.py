@@ -15,8 +15,8 @@ from threading import Event
 
 from frazil import errors
 from frazil.commit.admission import Coordinator
-from frazil.commit.resync_machine import Adopted, Loading, NotUnderWay, resync_stage
-from frazil.commit.resync_runner import ResyncCommitter, adopt_resync, begin_resync
+from frazil.commit.resync_machine import CANCEL, Adopted, Loading, NotUnderWay, resync_stage
+from frazil.commit.resync_runner import ResyncCommitter, abandon_resync, adopt_resync, begin_resync
 from frazil.data.keys.index_cache import CacheStats
 from frazil.iceberg.commits.branches import BranchCommitter
 from frazil.ingest.catalog_handles import CatalogHandle, Catalogs, RoutedCommitter
@@ -94,6 +94,19 @@ def is_under_way(heads: BranchedHead, table: TableName, coordinator: Coordinator
             return False
         case errors.Terminal() as error:
             raise error
+
+
+def as_asked_for(
+    parts: Components, committer: ResyncCommitter, table: TableName, coordinator: Coordinator
+) -> BranchedHead:
+    """Main and the branch; a load that somebody no longer wants is given up first. Raises like `abandon_resync`."""
+    heads, wish = committer.heads(table), coordinator.job.resync_property
+    if heads.main.properties.get(wish) != CANCEL:
+        return heads
+    abandon_resync(table, committer, coordinator, parts.clock)
+    parts.tables.set_property(table, wish, None)
+    _log.warning("its load is given up as asked for; readers see no change", table=table.text)
+    return committer.heads(table)
 
 
 class ResyncLoop:

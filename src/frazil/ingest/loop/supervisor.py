@@ -29,7 +29,7 @@ from frazil.ingest.loop.fence_watch import FenceWatch
 from frazil.ingest.loop.loop_pool import Drained, LoopEnded, LoopPool, Runs
 from frazil.ingest.loop.reader_loop import WHOLE, CaughtUp, Ending, Failed, Lagged, ReaderLoop, Yielded
 from frazil.ingest.loop.registry import TableRegistry
-from frazil.ingest.loop.resync_loop import ResyncLoop, is_under_way, on_branches
+from frazil.ingest.loop.resync_loop import ResyncLoop, as_asked_for, is_under_way, on_branches
 from frazil.ingest.loop.table_state import LoopPlan, LoopState, Mode
 from frazil.ingest.loop.target_tables import TargetTable
 from frazil.ingest.quarantine.held_keys import HeldKeys
@@ -207,7 +207,7 @@ class Supervisor:
         try:
             if not self._parts.tables.exists(target):
                 return LoopState(Mode.LOAD)
-            heads = resync.committer.heads(target)
+            heads = as_asked_for(self._parts, resync.committer, target, self._fenced)
             if self._config.job.resync_property in heads.main.properties:
                 return LoopState(Mode.RESYNC, anew=True)
             if is_under_way(heads, target, self._fenced):
