@@ -12,39 +12,36 @@ import pyarrow.parquet as pq
 from frazil.sources.cockroachdb.decode.formats.footer import (
     CHILDREN,
     CONVERTED,
-    I32,
     LOGICAL,
-    MAGIC,
     NAME,
     PRECISION,
     SCALE,
     SCHEMA,
-    STRUCT,
     TRUE,
     Value,
-    parse,
-    serialise,
+    fields_in,
+    integer_of,
+    list_of,
+    struct_of,
+    structs_in,
+    tail_of,
 )
 
 _KEY_VALUES = 5
-_EMPTY = Value(STRUCT, {})
+_EMPTY = struct_of({})
 
 
 def decimal(precision: int, scale: int) -> dict[int, Value]:
-    return {
-        CONVERTED: Value(I32, 5),
-        SCALE: Value(I32, scale),
-        PRECISION: Value(I32, precision),
-        LOGICAL: Value(STRUCT, {5: Value(STRUCT, {1: Value(I32, scale), 2: Value(I32, precision)})}),
-    }
+    logical = struct_of({5: struct_of({1: integer_of(scale), 2: integer_of(precision)})})
+    return {CONVERTED: integer_of(5), SCALE: integer_of(scale), PRECISION: integer_of(precision), LOGICAL: logical}
 
 
-UUID_TYPE = {LOGICAL: Value(STRUCT, {14: _EMPTY})}
-JSON_TYPE = {CONVERTED: Value(I32, 19), LOGICAL: Value(STRUCT, {12: _EMPTY})}
-ENUM_TYPE = {CONVERTED: Value(I32, 4), LOGICAL: Value(STRUCT, {4: _EMPTY})}
-STRING_TYPE = {CONVERTED: Value(I32, 0), LOGICAL: Value(STRUCT, {1: _EMPTY})}
-_MICROS = Value(STRUCT, {2: _EMPTY})
-TIME_TYPE = {CONVERTED: Value(I32, 8), LOGICAL: Value(STRUCT, {7: Value(STRUCT, {1: Value(TRUE, True), 2: _MICROS})})}
+UUID_TYPE = {LOGICAL: struct_of({14: _EMPTY})}
+JSON_TYPE = {CONVERTED: integer_of(19), LOGICAL: struct_of({12: _EMPTY})}
+ENUM_TYPE = {CONVERTED: integer_of(4), LOGICAL: struct_of({4: _EMPTY})}
+STRING_TYPE = {CONVERTED: integer_of(0), LOGICAL: struct_of({1: _EMPTY})}
+_MICROS = struct_of({2: _EMPTY})
+TIME_TYPE = {CONVERTED: integer_of(8), LOGICAL: struct_of({7: struct_of({1: Value(TRUE), 2: _MICROS})})}
 
 
 def write(columns: Mapping[str, tuple[Any, list[Any]]], annotations: Mapping[str, dict[int, Value]]) -> bytes:
@@ -54,16 +51,16 @@ def write(columns: Mapping[str, tuple[Any, list[Any]]], annotations: Mapping[str
     pq.write_table(table, out, compression="zstd", store_schema=False)
     data = out.getvalue()
     size = int.from_bytes(data[-8:-4], "little")
-    metadata = parse(data[-8 - size : -8])
+    metadata = fields_in(data[-8 - size : -8])
     metadata.pop(_KEY_VALUES, None)
+    elements = structs_in(metadata[SCHEMA])
     path: list[str] = []
-    for element in metadata[SCHEMA].value[1][1:]:
-        name = element.value[NAME].value.decode()
-        if CHILDREN in element.value and name != "list":
+    for element in elements[1:]:
+        name = element[NAME].raw[1:].decode()
+        if CHILDREN in element and name != "list":
             path = [name]
-        is_leaf = CHILDREN not in element.value
+        is_leaf = CHILDREN not in element
         given = annotations.get(f"{path[0]}.element" if name == "element" else name)
         if is_leaf and given:
-            element.value.update(given)
-    footer = serialise(metadata)
-    return data[: len(data) - 8 - size] + footer + len(footer).to_bytes(4, "little") + MAGIC
+            element.update(given)
+    return data[: len(data) - 8 - size] + tail_of({**metadata, SCHEMA: list_of(elements)})

@@ -6,15 +6,13 @@ footer, in memory, and kept beside it:
 
     file bytes --physical--> the same pages under a plain footer, and {column path: what it was annotated as}
 
-The footer is a Thrift compact struct. It is parsed to a tree that keeps every field, known or not, and is
-written back.
+The footer is a Thrift compact struct. It is cut into its fields, known or not; what stays is copied as it stands.
 """
 
 from __future__ import annotations
 
-import struct
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 MAGIC = b"PAR1"
 # Thrift compact type codes.
@@ -30,12 +28,14 @@ class NotParquet(ValueError):
     """The bytes are no Parquet file."""
 
 
-@dataclass(slots=True)
-class Value:
-    """One Thrift value with its type code. A struct holds {field id: Value}, a list (element code, [values])."""
+class Value(NamedTuple):
+    """One Thrift value: its type code, and its bytes as they stand. A boolean has none: the code tells it."""
 
     code: int
-    value: Any
+    raw: bytes = b""
+
+
+Fields = dict[int, Value]
 
 
 def physical(data: bytes) -> tuple[bytes, dict[str, str]]:
@@ -47,39 +47,64 @@ def physical(data: bytes) -> tuple[bytes, dict[str, str]]:
     if start < 4:
         raise NotParquet("its footer is longer than the file")
     try:
-        metadata = parse(data[start:-8])
-        kinds = _strip(metadata)
-    except (LookupError, TypeError, AttributeError, ValueError, StopIteration, RecursionError, struct.error) as error:
+        metadata = fields_in(data[start:-8])
+        elements = structs_in(metadata[SCHEMA])
+        kinds = _strip(elements)
+    except (LookupError, ValueError, StopIteration, RecursionError) as error:
         if isinstance(error, NotParquet):
             raise
         raise NotParquet(f"its footer cannot be read: {error!r}") from error
-    footer = serialise(metadata)
-    return data[:start] + footer + len(footer).to_bytes(4, "little") + MAGIC, kinds
+    return data[:start] + tail_of({**metadata, SCHEMA: list_of(elements)}), kinds
 
 
-def parse(data: bytes) -> dict[int, Value]:
-    return _Parser(data).fields()
+def fields_in(raw: bytes) -> Fields:
+    """Of a struct."""
+    return _Reader(raw).fields()
 
 
-def serialise(fields: dict[int, Value]) -> bytes:
-    out = bytearray()
-    _write_fields(out, fields)
-    return bytes(out)
+def structs_in(value: Value) -> list[Fields]:
+    """Of a list of structs."""
+    reader = _Reader(value.raw)
+    count, _ = reader.list_header()
+    return [reader.fields() for _ in range(count)]
 
 
-def _strip(metadata: dict[int, Value]) -> dict[str, str]:
+def struct_of(fields: Fields) -> Value:
+    out, previous = bytearray(), 0
+    for number in sorted(fields):
+        code, raw = fields[number]
+        delta = number - previous
+        out += bytes([delta << 4 | code]) if 0 < delta < 16 else bytes([code]) + integer_of(number).raw
+        out += raw
+        previous = number
+    return Value(STRUCT, bytes(out) + b"\0")
+
+
+def list_of(structs: Sequence[Fields]) -> Value:
+    header = bytes([15 << 4 | STRUCT]) + _varint(len(structs))
+    return Value(LIST, header + b"".join(struct_of(fields).raw for fields in structs))
+
+
+def integer_of(number: int) -> Value:
+    return Value(I32, _varint(number << 1 if number >= 0 else (-number << 1) - 1))
+
+
+def tail_of(metadata: Fields) -> bytes:
+    """What a file ends with."""
+    footer = struct_of(metadata).raw
+    return footer + len(footer).to_bytes(4, "little") + MAGIC
+
+
+def _strip(elements: Sequence[Fields]) -> dict[str, str]:
     """Removes the annotations of all leaves; groups keep theirs, since lists are told by them."""
     kinds: dict[str, str] = {}
-    elements: list[dict[int, Value]] = [element.value for element in metadata[SCHEMA].value[1]]
     places = iter(elements)
-    next(places)
 
     def walk(count: int, parents: tuple[str, ...]) -> None:
         for _ in range(count):
             element = next(places)
-            path = (*parents, element[NAME].value.decode("utf-8"))
-            children = element[CHILDREN].value if CHILDREN in element else 0
-            if children:
+            path = (*parents, _Reader(element[NAME].raw).text())
+            if CHILDREN in element and (children := _Reader(element[CHILDREN].raw).integer()):
                 walk(children, path)
                 continue
             kind = _annotation(element)
@@ -88,69 +113,79 @@ def _strip(metadata: dict[int, Value]) -> dict[str, str]:
             for annotation in (CONVERTED, SCALE, PRECISION, LOGICAL):
                 element.pop(annotation, None)
 
-    walk(elements[0][CHILDREN].value, ())
+    walk(_Reader(next(places)[CHILDREN].raw).integer(), ())
     return kinds
 
 
-def _annotation(element: dict[int, Value]) -> str | None:
+def _annotation(element: Fields) -> str | None:
     if LOGICAL in element:
-        return _LOGICAL_KINDS.get(next(iter(element[LOGICAL].value), 0))
-    return _CONVERTED_KINDS.get(element[CONVERTED].value) if CONVERTED in element else None
+        return _LOGICAL_KINDS.get(next(iter(fields_in(element[LOGICAL].raw)), 0))
+    return _CONVERTED_KINDS.get(_Reader(element[CONVERTED].raw).integer()) if CONVERTED in element else None
 
 
-class _Parser:
+class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
-    def fields(self) -> dict[int, Value]:
-        found: dict[int, Value] = {}
+    def fields(self) -> Fields:
+        found: Fields = {}
         number = 0
         while header := self._byte():
             delta, code = header >> 4, header & 15
-            number = number + delta if delta else self._zigzag()
-            found[number] = Value(code, code == TRUE if code in (TRUE, FALSE) else self._value(code))
+            number = number + delta if delta else self.integer()
+            begin = self._at
+            if code not in (TRUE, FALSE):
+                self._pass(code)
+            found[number] = Value(code, self._data[begin : self._at])
         return found
 
-    def _value(self, code: int) -> Any:
-        if code in (TRUE, FALSE):  # an element of a list: the type does not tell which
-            return self._byte() == TRUE
-        if code == BYTE:
-            return self._byte()
-        if code in (I16, I32, I64):
-            return self._zigzag()
-        if code == DOUBLE:
-            return struct.unpack("<d", self._bytes(8))[0]
-        if code == BINARY:
-            return self._bytes(self._varint())
-        if code in (LIST, SET):
-            header = self._byte()
-            count, element = header >> 4, header & 15
-            count = self._varint() if count == 15 else count
-            return element, [Value(element, self._value(element)) for _ in range(count)]
-        if code == STRUCT:
-            return self.fields()
-        if code == MAP:
-            return self._map()
-        raise NotParquet(f"its footer holds the unknown type code {code}")
+    def list_header(self) -> tuple[int, int]:
+        """The number of elements, and their type."""
+        header = self._byte()
+        count = header >> 4
+        return self._varint() if count == 15 else count, header & 15
 
-    def _map(self) -> tuple[int, int, list[tuple[Value, Value]]]:
-        count = self._varint()
-        if not count:
-            return 0, 0, []
-        codes = self._byte()
-        key, value = codes >> 4, codes & 15
-        return key, value, [(Value(key, self._value(key)), Value(value, self._value(value))) for _ in range(count)]
+    def integer(self) -> int:
+        number = self._varint()
+        return (number >> 1) ^ -(number & 1)
 
-    def _byte(self) -> int:
-        self._at += 1
-        return self._data[self._at - 1]
+    def text(self) -> str:
+        return self._take(self._varint()).decode("utf-8")
 
-    def _bytes(self, count: int) -> bytes:
+    def _take(self, count: int) -> bytes:
         self._at += count
         if self._at > len(self._data):
             raise NotParquet("its footer is cut off")
         return self._data[self._at - count : self._at]
+
+    def _pass(self, code: int) -> None:
+        if code in (TRUE, FALSE, BYTE):  # a boolean in a list has a byte of its own
+            self._byte()
+        elif code in (I16, I32, I64):
+            self._varint()
+        elif code == DOUBLE:
+            self._take(8)
+        elif code == BINARY:
+            self._take(self._varint())
+        elif code in (LIST, SET):
+            count, element = self.list_header()
+            for _ in range(count):
+                self._pass(element)
+        elif code == MAP:
+            count = self._varint()
+            codes = self._byte() if count else 0
+            for _ in range(count):
+                self._pass(codes >> 4)
+                self._pass(codes & 15)
+        elif code == STRUCT:
+            self.fields()
+        else:
+            raise NotParquet(f"its footer holds the unknown type code {code}")
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
 
     def _varint(self) -> int:
         number = shift = 0
@@ -161,67 +196,10 @@ class _Parser:
                 return number
             shift += 7
 
-    def _zigzag(self) -> int:
-        number = self._varint()
-        return (number >> 1) ^ -(number & 1)
 
-
-def _write_fields(out: bytearray, fields: dict[int, Value]) -> None:
-    previous = 0
-    for number in sorted(fields):
-        field = fields[number]
-        code = (TRUE if field.value else FALSE) if field.code in (TRUE, FALSE) else field.code
-        delta = number - previous
-        if 0 < delta < 16:
-            out.append(delta << 4 | code)
-        else:
-            out.append(code)
-            _write_zigzag(out, number)
-        previous = number
-        if code not in (TRUE, FALSE):
-            _write_value(out, code, field.value)
-    out.append(0)
-
-
-def _write_value(out: bytearray, code: int, value: Any) -> None:
-    if code in (TRUE, FALSE):
-        out.append(TRUE if value else FALSE)
-    elif code == BYTE:
-        out.append(value)
-    elif code in (I16, I32, I64):
-        _write_zigzag(out, value)
-    elif code == DOUBLE:
-        out += struct.pack("<d", value)
-    elif code == BINARY:
-        _write_varint(out, len(value))
-        out += value
-    elif code in (LIST, SET):
-        element, items = value
-        if len(items) < 15:
-            out.append(len(items) << 4 | element)
-        else:
-            out.append(15 << 4 | element)
-            _write_varint(out, len(items))
-        for item in items:
-            _write_value(out, element, item.value)
-    elif code == STRUCT:
-        _write_fields(out, value)
-    else:
-        key, item_code, items = value
-        _write_varint(out, len(items))
-        if items:
-            out.append(key << 4 | item_code)
-        for left, right in items:
-            _write_value(out, key, left.value)
-            _write_value(out, item_code, right.value)
-
-
-def _write_varint(out: bytearray, number: int) -> None:
+def _varint(number: int) -> bytes:
+    out = bytearray()
     while number > 127:
         out.append(number & 127 | 128)
         number >>= 7
-    out.append(number)
-
-
-def _write_zigzag(out: bytearray, number: int) -> None:
-    _write_varint(out, number << 1 if number >= 0 else (-number << 1) - 1)
+    return bytes((*out, number))
