@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.data.murmur3 import murmur3
+from frazil.data.pieces import contents
 from frazil.errors import ConfigError, DoesNotFit
 from frazil.model.ids import TableName
 from frazil.model.partition import PartitionField, PartitionSpec, Transform, result_type, takes
@@ -230,11 +231,8 @@ def _shortest(numbers: Bytes) -> tuple[Bytes, Int64s, Int64s]:
 
 
 def _variable(column: pa.Array) -> tuple[Bytes, Int64s, Int64s]:
-    _, offsets_buffer, data_buffer = column.buffers()
-    offsets = np.frombuffer(offsets_buffer, "<i4", count=column.offset + len(column) + 1)[column.offset :]
-    data = np.zeros(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
-    starts = offsets.astype(np.int64)
-    return data[: starts[-1]], starts[:-1], np.diff(starts)
+    data, offsets = contents(column)
+    return data, offsets[:-1], np.diff(offsets)
 
 
 def _with_nulls(values: npt.NDArray[Any], column: pa.Array, type_: pa.DataType) -> pa.Array:

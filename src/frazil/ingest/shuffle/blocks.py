@@ -30,6 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from frazil.data.murmur3 import murmur3
+from frazil.data.pieces import contents
 from frazil.ingest.write.fold import CHUNK_ROWS, fold_changes, sort_changes
 from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import SORT_COLUMNS
@@ -119,11 +120,8 @@ class Groups:
 
 def key_hashes(rows: pa.RecordBatch) -> Numbers:
     """Equal keys have equal ones. A row without a key has some, too: the fold refuses it where it arrives."""
-    keys = rows.column("key")
-    _, offsets, data = keys.buffers()
-    ends = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
-    text = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
-    return murmur3(text, ends[:-1] - ends[0], np.diff(ends)).astype(np.int64)
+    text, ends = contents(rows.column("key"))
+    return murmur3(text, ends[:-1], np.diff(ends)).astype(np.int64)
 
 
 def pack(batches: Iterable[pa.RecordBatch], groups: Groups, changelogs: Collection[int] = ()) -> Iterator[Block]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.data.pieces import contents
 from frazil.model.change import ROW_COLUMNS, SORT_COLUMNS
 
 _WORD = 8
@@ -73,18 +74,15 @@ def _order(columns: list[Numbers], count: int) -> npt.NDArray[np.int64]:
 
 def _key_words(keys: pa.StringArray) -> list[Numbers] | None:
     """Numbers that order as the keys do; None if there are longer ones, or one with a zero byte."""
-    _, offset_buffer, data_buffer = keys.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
+    data, offsets = contents(keys)
     lengths = np.diff(offsets)
     longest = int(lengths.max(initial=0))
-    data = np.frombuffer(data_buffer or b"", np.uint8)[offsets[0] : offsets[-1]]
     if longest > _KEY_BYTES_MAX or not data.all():
         return None
     padded = np.concatenate([data, np.zeros(_KEY_BYTES_MAX, np.uint8)])
     # A word may start at any byte, which the stride of one byte allows for.
     words: Any = np.ndarray((len(padded) - _WORD + 1,), ">u8", buffer=padded.data, strides=(1,))
-    starts = offsets[:-1] - offsets[0]
-    return [_cut(words[starts + at], lengths - at) for at in range(0, max(longest, 1), _WORD)]
+    return [_cut(words[offsets[:-1] + at], lengths - at) for at in range(0, max(longest, 1), _WORD)]
 
 
 def _cut(words: Numbers, lengths: Numbers) -> Numbers:

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from frazil.data.pieces import pieces
 from frazil.errors import StorageUnavailable
 from frazil.model.change import Op
 from frazil.model.position import ClusterTime
 from frazil.sources.base import Cut, InputPartition
 from frazil.sources.cutting_reader import PartitionCutter, ReadChanges
 from frazil.sources.mongodb.client.connection import connected, timestamp_of
-from frazil.sources.mongodb.decode.arrays import texts
 from frazil.sources.mongodb.decode.bson_scan import Bytes
 from frazil.sources.mongodb.decode.documents import keys_of
 from frazil.sources.mongodb.decode.field_paths import strangers
@@ -109,7 +109,7 @@ def _spooled(batch: ReplyBatch, position: ClusterTime, table: str) -> pa.RecordB
         pa.repeat(pa.scalar(position.time, pa.int64()), count),
         pa.repeat(pa.scalar(position.step, pa.int64()), count),
         pa.repeat(pa.scalar(int(Op.UPSERT), pa.int32()), count),
-        texts(data, starts, ends),
+        pieces(data.u1, starts, ends),
         pa.nulls(count, pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SPOOLED)

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from frazil.data.pieces import contents
 from frazil.data.transforms import bind_spec
 from frazil.model.ids import TableName
 from frazil.model.partition import PartitionField, PartitionSpec
@@ -88,13 +89,11 @@ def _words(keys: pa.Array) -> list[pa.Array] | None:
     short ones are filled up with is never compared, since two keys differ before either of them ends."""
     if not len(keys):
         return None
-    _, ends, data = keys.buffers()
-    offsets = np.frombuffer(ends, np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    taken, offsets = contents(keys)
     lengths = np.diff(offsets)
     width = -(-int(lengths.max()) // 8) * 8
     if width > _WORDS_MAX * 8:
         return None
-    taken = np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]]
     rows = np.zeros((len(keys), width), np.uint8)
     if int(lengths.min()) == int(lengths.max()):
         rows[:, : lengths[0]] = taken.reshape(len(keys), lengths[0])

@@ -28,12 +28,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.data.pieces import contents
 from frazil.errors import BadInput, DoesNotFit, UnknownColumn
 from frazil.model import schema as iceberg
 from frazil.model.arrow import value_type
 from frazil.model.schema import Column, SourceSchema
 from frazil.sources.cockroachdb.decode.exact_json import Json, NotJson, dumps, loads, quote
-from frazil.sources.cockroachdb.decode.fast.casts import text_bytes
 from frazil.sources.cockroachdb.decode.fast.columns import TakeExactRoad, columns_of, plan
 from frazil.sources.cockroachdb.decode.keys import EXCERPT, KeyRule
 from frazil.sources.cockroachdb.decode.types import Family, parse_source_type
@@ -249,7 +249,7 @@ def _whole_numbers(column: Column, keys: pa.Array) -> pa.Array | None:
     """Keys of one integer, `[7]`, without a JSON reader; None if it needs one."""
     if parse_source_type(column.source_type).family is not Family.INT or keys.null_count or not len(keys):
         return None
-    if column.type not in (iceberg.INT, iceberg.LONG) or not _OF_WHOLE_NUMBERS[text_bytes(keys)].all():
+    if column.type not in (iceberg.INT, iceberg.LONG) or not _OF_WHOLE_NUMBERS[contents(keys)[0]].all():
         return None
     try:
         return pc.cast(pc.utf8_slice_codeunits(keys, 1, -1), value_type(column.type))

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from frazil.data.pieces import pieces
 from frazil.model import schema as iceberg
 from frazil.model.arrow import value_type
 from frazil.model.schema import Decimal, ListOf, StructOf, Type
@@ -76,18 +77,6 @@ def object_ids(data: Bytes, at: Ints) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(at), [None, pa.py_buffer(offsets), pa.py_buffer(digits.tobytes())])
 
 
-def texts(data: Bytes, starts: Ints, ends: Ints) -> pa.Array:
-    """Bytes between places that ascend."""
-    if not len(starts):
-        return pa.array([], pa.binary())
-    offsets = np.empty(2 * len(starts), np.int32)
-    offsets[0::2], offsets[1::2] = starts, ends
-    # What lies between two of them is an element too, which nobody takes.
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data.u1)]
-    pieces = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
-    return pieces.take(pa.array(np.arange(0, len(offsets), 2)))
-
-
 def _all(found: Found, kind: int) -> bool:
     return bool((found.kind == kind).all())
 
@@ -117,7 +106,7 @@ def _texts(data: Bytes, found: Found, there: Bits, every: bool) -> pa.Array | No
     if _all(found, layout.STRING):
         starts = found.at + 4
         try:
-            strings = texts(data, starts, starts + data.i4[found.at] - 1).cast(pa.string())
+            strings = pieces(data.u1, starts, starts + data.i4[found.at] - 1).cast(pa.string())
         except pa.ArrowInvalid:
             return None
     elif _all(found, layout.OBJECT_ID):
@@ -134,7 +123,7 @@ def _binaries(data: Bytes, found: Found, there: Bits, every: bool) -> pa.Array |
     if ((subtypes == _UUID) | (subtypes == _OLD_BINARY)).any():
         return None
     starts = found.at + 5
-    values = texts(data, starts, starts + data.i4[found.at])
+    values = pieces(data.u1, starts, starts + data.i4[found.at])
     return values if every else _spread(values, there)
 
 

@@ -55,7 +55,7 @@ class Uneven(Exception):
 class Bytes:
     """BSON in memory, of which any place can be read as a number, of many places at once."""
 
-    def __init__(self, data: bytes | memoryview) -> None:
+    def __init__(self, data: bytes | NDArray[np.uint8]) -> None:
         self.size = len(data)
         # With room behind it, so that a number can be read at the very last byte too.
         self.u1 = np.zeros(self.size + _ROOM, np.uint8)

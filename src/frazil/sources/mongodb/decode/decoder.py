@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import bson
-import numpy as np
 import pyarrow as pa
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
 
+from frazil.data.pieces import contents
 from frazil.errors import BadInput, DoesNotFit, FrazilError, UnknownColumn
 from frazil.model.arrow import value_type
 from frazil.model.schema import Column, SourceSchema
@@ -85,12 +85,10 @@ class DocumentDecoder:
 
 def documents_of(keys: pa.Array, payloads: pa.Array, table: str) -> list[dict[str, Any]]:
     """Raises BadInput naming the key of a document that cannot be decoded."""
-    try:
-        return bson.decode_all(_joined(payloads), codec_options=CODEC)
-    except Exception:  # damaged bytes break in more ways than the driver's own errors tell
-        return [
-            _document(key, payload, table) for key, payload in zip(keys.to_pylist(), payloads.to_pylist(), strict=True)
-        ]
+    if not payloads.null_count:
+        with suppress(Exception):  # damaged bytes break in more ways than the driver's own errors tell
+            return bson.decode_all(contents(payloads)[0].data, codec_options=CODEC)
+    return [_document(key, payload, table) for key, payload in zip(keys.to_pylist(), payloads.to_pylist(), strict=True)]
 
 
 @contextmanager
@@ -131,15 +129,6 @@ def _document(key: str, payload: bytes, table: str) -> dict[str, Any]:
             table=table,
             key=key,
         ) from error
-
-
-def _joined(payloads: pa.Array) -> memoryview | bytes:
-    """The documents as they lie in memory, one behind the other."""
-    _, offsets, data = payloads.buffers()
-    if payloads.null_count or data is None:
-        return b"".join(payloads.to_pylist())
-    places = np.frombuffer(offsets, np.int32)[payloads.offset : payloads.offset + len(payloads) + 1]
-    return memoryview(data)[int(places[0]) : int(places[-1])]
 
 
 def _rows(known: DecodedCollection, keys: pa.Array, payloads: pa.Array, schema: pa.Schema) -> pa.RecordBatch:

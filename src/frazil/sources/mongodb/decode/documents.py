@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.data.pieces import pieces
 from frazil.errors import BadInput
 from frazil.sources.mongodb.decode import bson_scan as layout
-from frazil.sources.mongodb.decode.arrays import object_ids, texts
+from frazil.sources.mongodb.decode.arrays import object_ids
 from frazil.sources.mongodb.decode.bson_scan import Bytes, Ints
 from frazil.sources.mongodb.decode.document_ids import CODEC, SUSPECT, id_text
 
@@ -53,7 +54,7 @@ def keys_of(data: Bytes, starts: Ints, ends: Ints, table: str) -> pa.Array:
 def _plain_texts(data: Bytes, at: Ints) -> pa.Array | None:
     """None if one of them could be taken for something else, or is no text."""
     try:
-        found = texts(data, at + 4, at + 3 + data.i4[at]).cast(pa.string())
+        found = pieces(data.u1, at + 4, at + 3 + data.i4[at]).cast(pa.string())
     except pa.ArrowInvalid:
         return None
     return None if pc.any(pc.match_substring_regex(found, SUSPECT)).as_py() else found

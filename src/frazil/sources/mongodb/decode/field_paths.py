@@ -19,6 +19,7 @@ import pyarrow as pa
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
 
+from frazil.data.pieces import contents
 from frazil.sources.mongodb.decode import bson_scan as layout
 from frazil.sources.mongodb.decode.bson_scan import Bytes, Found, Uneven, lengths, walk
 from frazil.sources.mongodb.decode.document_ids import CODEC
@@ -61,13 +62,10 @@ class Fields:
     @classmethod
     def of(cls, payloads: pa.Array, names: Sequence[str]) -> Fields:
         """Raises Uneven for documents that cannot be walked together."""
-        _, offsets, content = payloads.buffers()
-        if payloads.null_count or content is None:
+        if payloads.null_count:
             raise Uneven
-        places = np.frombuffer(offsets, np.int32)[payloads.offset : payloads.offset + len(payloads) + 1]
-        places = places.astype(np.int64)
-        data = Bytes(memoryview(content)[int(places[0]) : int(places[-1])])
-        starts, ends = places[:-1] - places[0], places[1:] - places[0]
+        content, places = contents(payloads)
+        data, starts, ends = Bytes(content), places[:-1], places[1:]
         if (ends - starts < 5).any() or (data.i4[starts] != ends - starts).any():
             raise Uneven
         wanted = list(dict.fromkeys(names))

@@ -13,9 +13,9 @@ import bson
 import numpy as np
 import pyarrow as pa
 
+from frazil.data.pieces import pieces
 from frazil.errors import SourceUnavailable
 from frazil.sources.mongodb.decode import bson_scan as layout
-from frazil.sources.mongodb.decode.arrays import texts
 from frazil.sources.mongodb.decode.bson_scan import Bytes, Found, Ints, Uneven, walk
 from frazil.sources.mongodb.decode.document_ids import CODEC
 from frazil.sources.mongodb.decode.documents import keys_of
@@ -44,7 +44,7 @@ class Events:
             raise Uneven
         self.times: Ints = self._data.i8[times.at]
         self.sizes: Ints = self._ends - self._starts
-        self.ops, spelled = _coded(texts(self._data, ops.at + 4, ops.at + 3 + self._data.i4[ops.at]))
+        self.ops, spelled = _coded(pieces(self._data.u1, ops.at + 4, ops.at + 3 + self._data.i4[ops.at]))
         self.all_ops = [op.decode() for op in spelled]
         self.names, known = _coded(self._bytes_of(places))
         self.all_names: list[str] = [_name(raw) for raw in known]
@@ -90,9 +90,9 @@ class Events:
         there = found.kind == layout.DOCUMENT
         sizes = np.where(there, self._data.i4[found.at], 0)
         if there.all():
-            return texts(self._data, found.at, found.at + sizes)
+            return pieces(self._data.u1, found.at, found.at + sizes)
         known = found.at[there]
-        values = texts(self._data, known, known + sizes[there]) if len(known) else pa.array([], pa.binary())
+        values = pieces(self._data.u1, known, known + sizes[there])
         whole = pa.concat_arrays([values, pa.array([b""], pa.binary())])
         return whole.take(pa.array(np.where(there, np.cumsum(there) - 1, len(values))))
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from bson.timestamp import Timestamp
 from pymongo.read_concern import ReadConcern
 
+from frazil.data.pieces import pieces
 from frazil.sources.mongodb.client.connection import Client, let_go, open_client, translated
-from frazil.sources.mongodb.decode.arrays import texts
 from frazil.sources.mongodb.decode.bson_scan import Bytes
 from frazil.sources.mongodb.decode.document_ids import CODEC
 from frazil.sources.mongodb.decode.documents import keys_of
@@ -48,7 +48,7 @@ class Lookups:
                 data = Bytes(batch.data)
                 starts, ends = np.array(batch.starts, np.int64), np.array(batch.ends, np.int64)
                 keys.append(keys_of(data, starts, ends, name))
-                payloads.append(texts(data, starts, ends))
+                payloads.append(pieces(data.u1, starts, ends))
         found = pa.concat_arrays(payloads)
         self._at_once[name] = min(max(_BYTES * len(ids) // max(found.nbytes, 1), _IDS_MIN), _IDS_MAX)
         return pa.concat_arrays(keys), found

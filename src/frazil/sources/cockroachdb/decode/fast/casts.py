@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.data.pieces import contents
 from frazil.model import schema as iceberg
 from frazil.model.arrow import value_type
 from frazil.model.schema import Column, ListOf, Type
@@ -231,7 +232,7 @@ def _cast(array: Any, pattern: str, to: Any) -> Any:
 
 def _moments(array: Any, zone: str, to: Any) -> Any:
     """Moments as they are printed: a year that is not zero, seconds, up to six digits of a fraction, and the zone."""
-    data, offsets = _buffers(array.drop_null() if array.null_count else array)
+    data, offsets = contents(array.drop_null() if array.null_count else array)
     starts, ends = offsets[:-1], offsets[1:] - len(zone)
     whole = len(_SECONDS)
     extra = ends - starts - whole
@@ -266,7 +267,7 @@ def _clock(array: Any) -> Any:
 
 def _uuid(array: Any) -> Any:
     _checked(array, _UUID)
-    digits, _ = _buffers(pc.fill_null(array, _NO_UUID))
+    digits, _ = contents(pc.fill_null(array, _NO_UUID))
     nibbles = _NIBBLES[digits.reshape(len(array), 36)[:, _UUID_DIGITS]]
     packed = (nibbles[:, 0::2] << 4) | nibbles[:, 1::2]
     found = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(array), [None, pa.py_buffer(packed.tobytes())])
@@ -275,7 +276,7 @@ def _uuid(array: Any) -> Any:
 
 def _binary(array: Any) -> Any:
     _checked(array, _HEX)
-    digits, offsets = _buffers(pc.utf8_slice_codeunits(pc.fill_null(array, "\\x"), 2))
+    digits, offsets = contents(pc.utf8_slice_codeunits(pc.fill_null(array, "\\x"), 2))
     nibbles = _NIBBLES[digits]
     packed = (nibbles[0::2] << 4) | nibbles[1::2]
     borders = (offsets // 2).astype(np.int32)
@@ -287,16 +288,3 @@ def _binary(array: Any) -> Any:
 
 def _with_nulls_of(array: Any, found: Any) -> Any:
     return found if not array.null_count else pc.if_else(array.is_valid(), found, pa.scalar(None, found.type))
-
-
-def text_bytes(array: Any) -> np.ndarray:
-    """All bytes of a string array without nulls."""
-    return _buffers(array)[0]
-
-
-def _buffers(array: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of a string array without nulls, and its offsets into them."""
-    _, offset_buffer, data_buffer = array.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=np.int32)[array.offset : array.offset + len(array) + 1]
-    data = np.frombuffer(data_buffer or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
-    return data, offsets - offsets[0]

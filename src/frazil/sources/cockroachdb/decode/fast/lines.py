@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.data.pieces import pieces
 from frazil.model.position import LOGICAL_MAX, Hlc
 from frazil.sources.cockroachdb.decode.envelope import NoKey
 from frazil.sources.cockroachdb.decode.exact_json import NotJson, fields, loads
@@ -231,22 +232,10 @@ def _positions(text: ByteWords, tails: np.ndarray, template: Template) -> tuple[
 def _slices(
     block: bytes, cuts: _Cuts, wants_before: bool
 ) -> tuple[pa.StringArray, pa.BinaryArray, pa.BinaryArray | None]:
-    """One array over the whole block, cut at every border, then only what is wanted taken from it."""
-    count = len(cuts.lines)
-    before_ends = cuts.key_starts - len(_KEY)
-    borders = np.stack(
-        [cuts.payload_starts, cuts.payload_ends, cuts.before_starts, before_ends, cuts.key_starts, cuts.key_ends],
-        axis=1,
-    ).ravel()
-    offsets = np.concatenate(([0], borders, [len(block)])).astype(np.int32)
-    pieces = pa.BinaryArray.from_buffers(
-        pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(block)]
-    )
-    at = 6 * np.arange(count, dtype=np.int64)
-    payloads = pieces.take(pa.array(at + 1, mask=cuts.deletes))
-    befores = pieces.take(pa.array(at + 3)) if wants_before else None
-    keys = pieces.take(pa.array(at + 5))
-    return keys.cast(pa.string()), payloads, befores
+    keys = pieces(block, cuts.key_starts, cuts.key_ends).cast(pa.string())
+    payloads = pieces(block, cuts.payload_starts, cuts.payload_ends, nulls=cuts.deletes)
+    befores = pieces(block, cuts.before_starts, cuts.key_starts - len(_KEY)) if wants_before else None
+    return keys, payloads, befores
 
 
 def _narrow(mask: np.ndarray, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:

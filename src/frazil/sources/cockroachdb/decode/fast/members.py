@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.data.pieces import pieces
 from frazil.sources.cockroachdb.decode.exact_json import quote
 
 DEPTH_MAX = 64  # deeper values are left to the exact road, which knows its own bound
@@ -54,7 +55,7 @@ class Members:
     def raw(self, name: str) -> pa.StringArray:
         """The text of the member in each row; null where it is absent or JSON's null."""
         rows, starts, ends = self.places[name]
-        found = _cut(self.buffer, starts, ends)
+        found = pieces(self.buffer, starts, ends, pa.string())
         if len(rows) != self.rows:
             at = np.full(self.rows, -1, dtype=np.int64)
             at[rows] = np.arange(len(rows))
@@ -154,7 +155,7 @@ def _accept_nulls(
     for i, char in enumerate(_NULL):
         if (data[value_at + i] != char).any():
             raise Irregular
-    names = _cut(buffer, at[colons - 2], at[colons])
+    names = pieces(buffer, at[colons - 2], at[colons], pa.string())
     if pc.any(pc.match_substring(names, "\\")).as_py() or _repeats(rows, names):
         raise Irregular
 
@@ -169,7 +170,7 @@ def _refuse_twice(buffer: Any, at: np.ndarray, kinds: np.ndarray, depths: np.nda
         opened = np.cumsum(kinds[here] == _OPEN)
         objects[depth_of == depth] = before + opened[kinds[here] == _COLON]
         before += int(opened[-1]) + 1
-    if _repeats(objects, _cut(buffer, at[colons - 2], at[colons])):
+    if _repeats(objects, pieces(buffer, at[colons - 2], at[colons], pa.string())):
         raise Irregular
 
 
@@ -178,12 +179,3 @@ def _repeats(owners: np.ndarray, names: pa.StringArray) -> bool:
     pairs = owners * len(codes.dictionary) + codes.indices.to_numpy()
     pairs.sort()
     return bool((np.diff(pairs) == 0).any())
-
-
-def _cut(buffer: Any, starts: np.ndarray, ends: np.ndarray) -> pa.StringArray:
-    """Slices of a buffer, in order, as strings."""
-    borders = np.zeros(2 * len(starts) + 1, dtype=np.int32)
-    borders[0:-1:2], borders[1::2] = starts, ends
-    borders[-1] = ends[-1] if len(ends) else 0
-    pieces = pa.StringArray.from_buffers(2 * len(starts), pa.py_buffer(borders), buffer)
-    return pieces.take(pa.array(2 * np.arange(len(starts), dtype=np.int64)))

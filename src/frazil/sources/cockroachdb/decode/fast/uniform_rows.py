@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.data.pieces import contents, pieces
 from frazil.sources.cockroachdb.decode.exact_json import NotJson, fields
 from frazil.sources.cockroachdb.decode.fast.byte_words import BEHIND, ByteWords, Mask, Places
 
@@ -97,10 +98,7 @@ class _Text:
 
     @classmethod
     def of(cls, texts: pa.StringArray) -> _Text:
-        _, offset_buffer, data_buffer = texts.buffers()
-        offsets = np.frombuffer(offset_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
-        data = np.frombuffer(data_buffer or b"", np.uint8)[offsets[0] : offsets[-1]]
-        offsets -= offsets[0]
+        data, offsets = contents(texts)
         return cls(ByteWords.of(data), offsets[:-1], offsets[1:])
 
     @property
@@ -150,7 +148,7 @@ def _values(text: _Text, rows: Places, marks: Places, members: Mapping[str, bool
     alike &= _ends_at(borders[-2:], ends - 1, quoted_before)
     if not alike.all():  # what is not may point anywhere
         borders[:, ~alike] = starts[~alike]
-    return _Values.of(text, borders), alike
+    return _Values(text, borders), alike
 
 
 def _ends_at(borders: Places, following: Places, is_quoted: bool) -> Mask:
@@ -163,27 +161,19 @@ def _ends_at(borders: Places, following: Places, is_quoted: bool) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Texts of values: that of member m in row r is number 2 * (r * members + m) + 1 of `pieces`."""
+    """Of each member two rows of `borders`: where its values begin, and where they end."""
 
     text: _Text
     borders: Places
-    pieces: pa.BinaryArray
-
-    @classmethod
-    def of(cls, text: _Text, borders: Places) -> _Values:
-        offsets = np.concatenate(([0], borders.T.ravel(), [len(text.data)])).astype(np.int32)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text.data)]
-        return cls(text, borders, pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, buffers))
 
     def column(self, place: int, is_quoted: bool, type_: Any) -> tuple[pa.StringArray, Mask]:
         """The texts of a column, and which of them are what its type wants, and plain enough."""
-        members, count = self.borders.shape
-        at = np.arange(place * 2 + 1, count * members, members)
+        starts, ends = self.borders[2 * place : 2 * place + 2]
+        # The whole was UTF-8, and it was cut at quotes and digits.
         if is_quoted:
-            return self._texts(at, None), np.full(count, pa.types.is_string(type_))
-        starts, ends = self.borders[2 * place], self.borders[2 * place + 1]
+            return pieces(self.text.data, starts, ends, pa.string()), np.full(len(starts), pa.types.is_string(type_))
         nulls = self._are(starts, ends, _NULL)
-        texts = self._texts(at, nulls if nulls.any() else None)
+        texts = pieces(self.text.data, starts, ends, pa.string(), nulls=nulls if nulls.any() else None)
         if pa.types.is_string(type_):
             return texts, nulls
         if pa.types.is_boolean(type_):
@@ -194,18 +184,10 @@ class _Values:
         found = (ends - starts == len(literal)) & (self.text.data[starts] == literal[0])
         return np.asarray(found & self.text.bytes.has(starts, literal)) if found.any() else found
 
-    def _texts(self, at: Places, nulls: Mask | None) -> pa.StringArray:
-        taken = self.pieces.take(pa.array(at, mask=nulls))
-        valid, offsets, data = taken.buffers()
-        # The whole was UTF-8, and it was cut at quotes and digits.
-        return pa.StringArray.from_buffers(len(taken), offsets, data, valid, taken.null_count)
-
 
 def _are_numbers(texts: pa.StringArray, type_: Any) -> Mask:
     """Plain numbers of JSON: no exponent, no zero in front of other digits, and few enough digits."""
-    _, offset_buffer, data_buffer = texts.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int32)[: len(texts) + 1].astype(np.int64)
-    data = np.frombuffer(data_buffer or b"", np.uint8)[: offsets[-1]]
+    data, offsets = contents(texts)
     if not len(data):
         return np.zeros(len(texts), np.bool_)
     starts, ends = offsets[:-1], offsets[1:]
