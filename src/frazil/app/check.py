@@ -23,11 +23,10 @@ from frazil.iceberg.tables.tables import LoadedTable
 from frazil.ingest.loop.claims import Claims
 from frazil.ingest.loop.components import Components
 from frazil.ingest.loop.mode_checks import check_parts
-from frazil.ingest.loop.target_tables import roles_of, side_table
 from frazil.ingest.write.schema_tracker import SchemaTracker, known_by
 from frazil.model.results import CheckedCatalog, CheckedColumn, CheckedTable, CheckReport, MadeAs, TableAction
 from frazil.model.schema import UNNAMED, SourceSchema, families
-from frazil.model.write import Role
+from frazil.model.write import Role, side_table
 from frazil.sources.base import Remarks, TriesRows
 
 
@@ -91,7 +90,7 @@ def _made(parts: Components, taken: Route, loaded: LoadedTable | None) -> MadeAs
         partition = partition or partition_texts(loaded.spec, loaded.schema)
         sort = sort or tuple(order.text for order in loaded.sort)
     beside = [side_table(taken.target, role) for role in Role if role is not Role.MAIN]
-    wanted = [side_table(taken.target, role) for role in roles_of(taken, parts.config)]
+    wanted = [side_table(taken.target, role) for role in parts.config.roles(taken)]
     return MadeAs(
         deletes=options.mode.value,
         format_version=options.format_version if loaded is None else loaded.format_version,

@@ -20,7 +20,6 @@ from frazil.config.table_entries import TableEntry
 from frazil.ingest.loop.claims import Claims, claimed
 from frazil.ingest.loop.components import Components
 from frazil.ingest.loop.table_stats import TableStats
-from frazil.ingest.loop.target_tables import main_table_of, side_table
 from frazil.ingest.quarantine.replay import undone
 from frazil.maintenance.commit_rewrite import MADE_BY
 from frazil.model.commit import Accepted, CommitPlan
@@ -29,7 +28,7 @@ from frazil.model.ledger import TableHead, as_of, published, retained
 from frazil.model.position import Position, is_before, parse_position
 from frazil.model.results import ConsistentEpoch, EpochRow, SourceSnapshot, TableStatus
 from frazil.model.state import TableState
-from frazil.model.write import Role
+from frazil.model.write import Role, main_table_of, side_table
 
 _PLAIN = re.compile(r"[a-z][a-z0-9_]*")
 """A name that SQL takes without quotes, as long as it is no word of its own."""

@@ -31,7 +31,6 @@ from frazil.errors import ConfigError
 from frazil.iceberg.jvm.watchdog import abandon, stop_session
 from frazil.iceberg.system.consistent_epochs import ConsistentEpochs
 from frazil.ingest.catalog_handles import checked_catalogs
-from frazil.ingest.loop.target_tables import side_table
 from frazil.ingest.quarantine.replay import Replay
 from frazil.ingest.quarantine.store import listed
 from frazil.maintenance.drop import drop_table
@@ -50,7 +49,7 @@ from frazil.model.results import (
     SourceSnapshot,
     TableStatus,
 )
-from frazil.model.write import Role
+from frazil.model.write import Role, side_table
 from frazil.observability.metrics import Metrics
 
 

@@ -43,7 +43,7 @@ from frazil.config.sink_url import parse_sink_url
 from frazil.config.table_entries import TableEntry
 from frazil.config.volumes import VolumeConfig
 from frazil.model.ids import BadName, JobId
-from frazil.model.write import ParquetSettings
+from frazil.model.write import ParquetSettings, Role
 
 COCKROACHDB, MONGODB = "cockroachdb", "mongodb"
 SOURCE_KINDS = (COCKROACHDB, MONGODB)
@@ -302,6 +302,13 @@ class PipelineConfig(Settings):
     @property
     def job(self) -> JobId:
         return JobId(self.pipeline)
+
+    def roles(self, taken: routing.Route) -> tuple[Role, ...]:
+        """The targets of a source table, the main table last. A quarantine that is there is one of them whatever the
+        configuration says, see `ingest.loop.registry`."""
+        changelog = (Role.CHANGELOG,) if taken.entry.changelog else ()
+        quarantine = (Role.QUARANTINE,) if self.on_error is OnError.QUARANTINE else ()
+        return (*quarantine, *changelog, Role.MAIN)
 
     @cached_property
     def entries(self) -> routing.Entries:

@@ -32,7 +32,6 @@ from frazil.doctor.repairs import Repairs, Tools
 from frazil.doctor.tasks import SparkExamining
 from frazil.errors import BadInput, ConfigError, FrazilError, TableChanged, Terminal, Transient
 from frazil.ingest.catalog_handles import CatalogHandle, Catalogs
-from frazil.ingest.loop.target_tables import main_table_of
 from frazil.maintenance.compact.tasks import SparkRewriting
 from frazil.maintenance.convert.planner import plan_conversion
 from frazil.maintenance.convert.runner import Convert
@@ -43,6 +42,7 @@ from frazil.model.ids import BadName, JobId, TableName
 from frazil.model.ledger import LEDGER_PROPERTY, TableHead
 from frazil.model.ports import Arbiter
 from frazil.model.results import MaintenanceStep
+from frazil.model.write import main_table_of
 from frazil.observability.logs import Log
 
 _EXPIRE = "expire"

@@ -29,7 +29,6 @@ from frazil.iceberg.tables.layout import LayoutChange
 from frazil.iceberg.tables.schema_steps import SchemaChange
 from frazil.iceberg.tables.tables import LoadedTable, Tables
 from frazil.ingest.locate.locators import Locators
-from frazil.ingest.loop.target_tables import main_table_of
 from frazil.ingest.quarantine.held_keys import Order
 from frazil.ingest.quarantine.store import SparkQuarantined
 from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, ReplaceFiles
@@ -39,7 +38,7 @@ from frazil.model.ledger import TableHead
 from frazil.model.ports import Locator, TransactionalCommitter
 from frazil.model.results import CheckedCatalog
 from frazil.model.schema import Column, SourceSchema
-from frazil.model.write import TableOptions
+from frazil.model.write import TableOptions, main_table_of
 from frazil.storage.credentials import with_credentials
 
 _IO = "io-impl"

@@ -13,8 +13,8 @@ from frazil.errors import ConfigError
 from frazil.iceberg.catalogs.open_catalog import CatalogType
 from frazil.iceberg.system.deletion_queue import IcebergDeletionQueue
 from frazil.ingest.catalog_handles import CatalogHandle, Catalogs
-from frazil.ingest.loop.target_tables import main_table_of
 from frazil.model.ids import BadName, TableName
+from frazil.model.write import main_table_of
 
 
 def drop_table(

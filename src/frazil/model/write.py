@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from uuid import UUID
 
@@ -40,6 +40,19 @@ class Role(StrEnum):
     MAIN = "main"
     CHANGELOG = "changelog"
     QUARANTINE = "quarantine"
+
+
+def side_table(target: TableName, role: Role) -> TableName:
+    """`shop.orders` and `shop.orders__changelog`."""
+    return target if role is Role.MAIN else replace(target, name=f"{target.name}__{role}")
+
+
+def main_table_of(table: TableName) -> TableName:
+    """`shop.orders`, of itself and of `shop.orders__changelog`."""
+    for role in (Role.CHANGELOG, Role.QUARANTINE):
+        if table.name.endswith(f"__{role}"):
+            return replace(table, name=table.name.removesuffix(f"__{role}"))
+    return table
 
 
 class SchemaConflict(StrEnum):

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.config.routing import Route, catalog_of, matches, route_of
 from frazil.errors import ConfigError
-from frazil.ingest.loop.target_tables import main_table_of, roles_of, side_table
 from frazil.model.ids import TableName
-from frazil.model.write import Role
+from frazil.model.write import Role, main_table_of, side_table
 
 Keeper = Callable[[TableName], str]
 """The source table whose rows a target holds; empty if it holds none."""
@@ -48,7 +47,7 @@ def claimed(config: PipelineConfig, names: Iterable[str], keeper: Keeper) -> Cla
             refused[name] = error
     claims: dict[TableName, list[tuple[Route, Role]]] = {}
     for taken in routes:
-        for role in roles_of(taken, config):
+        for role in config.roles(taken):
             claims.setdefault(side_table(taken.target, role), []).append((taken, role))
     for target, several in claims.items():
         if len(several) > 1:

@@ -30,11 +30,11 @@ from frazil.config.table_entries import TableEntry
 from frazil.ingest.loop.claims import claimed
 from frazil.ingest.loop.mode_checks import check_mode
 from frazil.ingest.loop.table_stats import TableStats
-from frazil.ingest.loop.target_tables import KeepsTables, SourceState, TargetTable, roles_of, side_table
+from frazil.ingest.loop.target_tables import KeepsTables, SourceState, TargetTable
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import TableHead
 from frazil.model.ports import Committer
-from frazil.model.write import Role
+from frazil.model.write import Role, side_table
 from frazil.observability.logs import Log
 from frazil.sources.base import Source
 from frazil.threads import Threads
@@ -234,7 +234,7 @@ class TableRegistry:
         else:
             origin = SourceState(taken, self._indexes)
             self._indexes += 1
-            targets = [TargetTable(origin, role, self._threads.lock()) for role in roles_of(taken, self._config)]
+            targets = [TargetTable(origin, role, self._threads.lock()) for role in self._config.roles(taken)]
             self._by_target.update((target.target, target) for target in targets)
         known[taken.source] = targets
         _log.info("table", source=taken.source, table=taken.target.text)

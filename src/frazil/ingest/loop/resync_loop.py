@@ -22,12 +22,13 @@ from frazil.iceberg.commits.branches import BranchCommitter
 from frazil.ingest.catalog_handles import CatalogHandle, Catalogs, RoutedCommitter
 from frazil.ingest.loop.components import Components, LocatorProvider
 from frazil.ingest.loop.reader_loop import CaughtUp, CutAgain, Ending, Failed, ReaderLoop
-from frazil.ingest.loop.target_tables import TargetTable, main_table_of
+from frazil.ingest.loop.target_tables import TargetTable
 from frazil.model.commit import ClearPlan, CommitAnswer, CommitPlan
 from frazil.model.frontier import Frontier
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import BranchedHead, TableHead
 from frazil.model.ports import Locator, TransactionalCommitter
+from frazil.model.write import main_table_of
 from frazil.observability.logs import Log
 from frazil.sources.base import LoadsTables
 

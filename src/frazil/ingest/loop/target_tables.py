@@ -21,7 +21,6 @@ from datetime import datetime
 from threading import Lock, RLock
 from typing import Protocol
 
-from frazil.config.pipeline_config import OnError, PipelineConfig
 from frazil.config.routing import Route
 from frazil.errors import FrazilError
 from frazil.iceberg.tables.layout import LayoutChange
@@ -36,7 +35,7 @@ from frazil.model.position import Position, is_before
 from frazil.model.quarantine import SOURCE_SCHEMA as QUARANTINE_SCHEMA
 from frazil.model.schema import Column, SourceSchema
 from frazil.model.state import TableState
-from frazil.model.write import DeleteMode, Role, TableOptions
+from frazil.model.write import DeleteMode, Role, TableOptions, side_table
 
 
 class KeepsTables(Protocol):
@@ -226,24 +225,3 @@ class TargetTable:
         """Seconds by the source's clock; None if nothing is published, or positions tell no time."""
         moment = None if self.done_through is None else self.done_through.source_time
         return None if moment is None else max(0.0, (now - moment).total_seconds())
-
-
-def side_table(target: TableName, role: Role) -> TableName:
-    """`shop.orders` and `shop.orders__changelog`."""
-    return target if role is Role.MAIN else replace(target, name=f"{target.name}__{role}")
-
-
-def main_table_of(table: TableName) -> TableName:
-    """`shop.orders`, of itself and of `shop.orders__changelog`."""
-    for role in (Role.CHANGELOG, Role.QUARANTINE):
-        if table.name.endswith(f"__{role}"):
-            return replace(table, name=table.name.removesuffix(f"__{role}"))
-    return table
-
-
-def roles_of(taken: Route, config: PipelineConfig) -> tuple[Role, ...]:
-    """The targets that the configuration gives a source table, the main table last. A quarantine that is there is one
-    of them whatever the configuration says, see `registry`."""
-    changelog = (Role.CHANGELOG,) if taken.entry.changelog else ()
-    quarantine = (Role.QUARANTINE,) if config.on_error is OnError.QUARANTINE else ()
-    return (*quarantine, *changelog, Role.MAIN)

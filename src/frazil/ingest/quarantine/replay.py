@@ -33,7 +33,7 @@ from frazil.config.routing import Route, target_of, volume_of
 from frazil.iceberg.tables.column_match import settle
 from frazil.iceberg.tables.tables import LoadedTable
 from frazil.ingest.loop.components import Components
-from frazil.ingest.loop.target_tables import SourceState, TargetTable, roles_of
+from frazil.ingest.loop.target_tables import SourceState, TargetTable
 from frazil.ingest.quarantine.bisect import bad_rows
 from frazil.ingest.quarantine.held_keys import Order
 from frazil.ingest.quarantine.store import Quarantined, shown
@@ -92,7 +92,7 @@ class Replay:
         self._quarantined = quarantined
         self._committer = committer
         self._origin = SourceState(taken, index=0)
-        names = [role for role in roles_of(taken, config) if role is not Role.QUARANTINE]
+        names = [role for role in config.roles(taken) if role is not Role.QUARANTINE]
         self._targets = [TargetTable(self._origin, role) for role in names]
         self._main_table = self._targets[-1]
         self._quarantine = TargetTable(self._origin, Role.QUARANTINE)

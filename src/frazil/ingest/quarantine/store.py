@@ -15,12 +15,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from frazil.ingest.loop.components import Components
-from frazil.ingest.loop.target_tables import side_table
 from frazil.ingest.quarantine.held_keys import Order, ReadsKeys
 from frazil.model import quarantine as q
 from frazil.model.ids import TableName
 from frazil.model.results import QuarantinedChange
-from frazil.model.write import Role
+from frazil.model.write import Role, side_table
 
 
 class Quarantined(ReadsKeys, Protocol):
