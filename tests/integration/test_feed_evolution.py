@@ -349,7 +349,7 @@ def test_check_shows_the_plan_and_a_contradiction_without_doing_anything(lab: La
         assert note in told.output
     lab.tables = [table(key=(), columns={})]
     told = lab.cli("check")
-    assert told.exit_code == 0, told.output
+    assert told.exit_code == 3, told.output
     assert "note: problem: table" in told.output
     assert "on_schema_conflict: new-column" in told.output
     assert column_types(lab.spark, lab.sql_name("t")) == before
@@ -365,7 +365,9 @@ def test_check_shows_how_partitioning_would_change(lab: Lab) -> None:
     assert "note: partitions new files by bucket[4](a)" in told.output
     assert "note: sorts new files by b desc" in told.output
     lab.tables = [table(columns={}, partition=["day(b)"])]
-    assert "note: problem:" in lab.cli("check").output
+    told = lab.cli("check")
+    assert told.exit_code == 2, "a run would stop with this"
+    assert "note: problem:" in told.output
 
 
 def test_a_foreign_column_added_between_two_epochs(lab: Lab) -> None:

@@ -22,16 +22,17 @@ def lab(spark: SparkSession, warehouse: Path, namespace: str, tmp_path: Path) ->
     return lab
 
 
-def notes(lab: Lab) -> str:
+def notes(lab: Lab, exit_code: int = 0) -> str:
     result = lab.cli("check", "--json")
-    assert result.exit_code == 0, result.stderr
+    assert result.exit_code == exit_code, result.stderr
     (checked,) = json.loads(result.stdout)
+    assert checked["exit_code"] == exit_code
     return " ".join(checked["notes"])
 
 
 @pytest.mark.parametrize("corrected", [RIGHT, {}], ids=["pinned anew", "not pinned any more"])
 def test_a_wrong_pin_is_told_by_check_and_leaves_nothing_in_the_way(lab: Lab, corrected: dict[str, str]) -> None:
-    told = notes(lab)
+    told = notes(lab, exit_code=3)
     assert "problem: " in told
     assert "customer_id" in told
     assert f"{lab.feed.files[0]}:1" in told

@@ -18,9 +18,10 @@ from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
 from frazil.config.cockroachdb import CockroachSource, LateFiles
+from frazil.config.engines import ReaderEngine
 from frazil.config.load import config_hash
 from frazil.config.mongodb import MongoSource
-from frazil.config.pipeline_config import Atomic, OnError, PipelineConfig, ReaderEngine
+from frazil.config.pipeline_config import Atomic, OnError, PipelineConfig
 from frazil.config.secrets import mask_text
 from frazil.config.table_entries import HistoryMode, Rescan
 from frazil.errors import ConfigError

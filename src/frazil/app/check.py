@@ -8,14 +8,16 @@ configuration --claims--> source tables it takes --preview--> columns and key --
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from frazil import errors
 from frazil.app.inspect import claims_of, exact_entries, target_named
 from frazil.app.pin_block import pin_block
-from frazil.config.routing import Route, is_pattern
+from frazil.config.engines import REMEDIES, Ability, reasons, told_of, without
+from frazil.config.pipeline_config import OnError
+from frazil.config.routing import Route, is_pattern, routed
 from frazil.iceberg.tables.column_match import named, settle
 from frazil.iceberg.tables.layout import partition_texts
 from frazil.iceberg.tables.new_schema import target_columns
@@ -23,11 +25,15 @@ from frazil.iceberg.tables.tables import LoadedTable
 from frazil.ingest.loop.claims import Claims
 from frazil.ingest.loop.components import Components
 from frazil.ingest.loop.mode_checks import check_parts
+from frazil.ingest.loop.table_stats import TableStats
 from frazil.ingest.write.schema_tracker import SchemaTracker, known_by
 from frazil.model.results import CheckedCatalog, CheckedColumn, CheckedTable, CheckReport, MadeAs, TableAction
 from frazil.model.schema import UNNAMED, SourceSchema, families
-from frazil.model.write import Role, side_table
+from frazil.model.write import DEFAULT_FORMAT_VERSION, Role, side_table
 from frazil.sources.base import Remarks, TriesRows
+
+Note = str | errors.FrazilError
+"""What there is to say of a table; an error is a problem that stops it."""
 
 
 def check(parts: Components, catalogs: Sequence[CheckedCatalog], feed: str) -> CheckReport:
@@ -54,20 +60,21 @@ def _checked(parts: Components, taken: Route) -> tuple[CheckedTable, SourceSchem
         loaded = parts.tables.load(target) if exists else None
         source_schema = SchemaTracker(parts.source).preview(taken, loaded)
     except errors.Terminal as error:  # the trouble of one table is its own here, too
-        return _untold(parts, taken, *_problem(error)), None
-    notes: list[str] = []
+        return _untold(parts, taken, error), None
     if source_schema is None:
         told = "nothing tells its columns and key yet: pin them with `columns:` and `key:`, or wait for its first rows"
         return _untold(parts, taken, *(_remarks(parts, taken) or [told])), None
     action = TableAction.EXISTS if exists else TableAction.CREATE
+    notes: list[Note]
     if loaded is not None and not loaded.is_unused:
         action, notes = _evolution(parts, taken, source_schema, loaded)
     else:
-        notes = _renamed(named(target, source_schema, taken.entry.options))
+        notes = [*_renamed(named(target, source_schema, taken.options))]
     notes += _rows_that_do_not_fit(parts, taken.source, source_schema)
     notes += _parts(taken, source_schema)
     notes += _remarks(parts, taken)
     notes += _side_tables(parts, taken)
+    notes += _readers(parts, taken, loaded)
     columns = tuple(CheckedColumn(c.name, str(c.type), c.source_type, c.origin) for c in source_schema.columns)
     checked = CheckedTable(
         source=taken.source,
@@ -76,7 +83,8 @@ def _checked(parts: Components, taken: Route) -> tuple[CheckedTable, SourceSchem
         columns=columns,
         key=source_schema.key,
         key_origin=source_schema.key_origin,
-        notes=tuple(notes),
+        notes=_texts(notes),
+        exit_code=_exit_code(notes),
         made=_made(parts, taken, loaded),
     )
     return checked, source_schema
@@ -84,7 +92,7 @@ def _checked(parts: Components, taken: Route) -> tuple[CheckedTable, SourceSchem
 
 def _made(parts: Components, taken: Route, loaded: LoadedTable | None) -> MadeAs:
     """How the table is made, or is there already. What the configuration says of its layout comes about either way."""
-    entry, options = taken.entry, taken.entry.options
+    entry, options = taken.entry, taken.options
     partition, sort = tuple(entry.partition), tuple(entry.sort)
     if loaded is not None:
         partition = partition or partition_texts(loaded.spec, loaded.schema)
@@ -100,23 +108,38 @@ def _made(parts: Components, taken: Route, loaded: LoadedTable | None) -> MadeAs
     )
 
 
-def _side_tables(parts: Components, taken: Route) -> list[str]:
+def _side_tables(parts: Components, taken: Route) -> list[Note]:
     """What would stop tables beside this one, which are written with it."""
-    notes = []
+    notes: list[Note] = []
     for name in (side_table(taken.target, role) for role in Role if role is not Role.MAIN):
         try:
             if parts.tables.exists(name):
                 parts.tables.load(name)
         except errors.Terminal as error:
-            notes += _problem(error)
+            notes.append(error)
     return notes
+
+
+def _readers(parts: Components, taken: Route, loaded: LoadedTable | None) -> list[str]:
+    """Why the table is made as it is for its readers; of one that is there, what they cannot read and what to do."""
+    if loaded is None or loaded.is_unused:
+        return reasons(taken.entry.options, taken.readers)
+    stats = TableStats.at(parts.committer.head(taken.target))
+    there = [Ability.FORMAT_3] if loaded.format_version >= DEFAULT_FORMAT_VERSION else []
+    there += [Ability.POSITIONS] if stats.position_deletes and not there else []
+    there += [Ability.EQUALITY] if stats.equality_deletes else []
+    return [
+        f"{told_of(blind, ability)}, which this table has. {REMEDIES[ability]}"
+        for ability in there
+        if (blind := without(taken.readers, ability))
+    ]
 
 
 def _remarks(parts: Components, taken: Route) -> list[str]:
     return list(parts.source.remarks(taken.source)) if isinstance(parts.source, Remarks) else []
 
 
-def _parts(taken: Route, source_schema: SourceSchema) -> list[str]:
+def _parts(taken: Route, source_schema: SourceSchema) -> list[Note]:
     """What there is to say of a table whose rows come in parts."""
     known = [family for family in families(source_schema) if family != UNNAMED]
     if not known:
@@ -124,15 +147,15 @@ def _parts(taken: Route, source_schema: SourceSchema) -> list[str]:
     try:
         check_parts(taken.source, taken.entry, source_schema)
     except errors.ConfigError as error:
-        return _problem(error)
+        return [error]
     return [f"put together of the column families {', '.join(known)}"]
 
 
 def _evolution(
     parts: Components, taken: Route, source_schema: SourceSchema, loaded: LoadedTable
-) -> tuple[TableAction, list[str]]:
+) -> tuple[TableAction, list[Note]]:
     """What a run would change in the table before it writes to it, or what would stop it."""
-    target, options = taken.target, taken.entry.options
+    target, options = taken.target, taken.options
     known = known_by(loaded, options.mode)
     assert known is not None
     try:
@@ -141,21 +164,21 @@ def _evolution(
         # A column that is yet to be added or renamed may be what the table is to be partitioned by.
         layout = () if change.steps else parts.tables.plan_layout(target, options).texts
     except (errors.BadInput, errors.ConfigError, errors.TableChanged) as error:
-        return TableAction.EXISTS, _problem(error)
-    notes = [*change.texts, *change.notes, *layout, *_renamed(settled)]
+        return TableAction.EXISTS, [error]
+    notes: list[Note] = [*change.texts, *change.notes, *layout, *_renamed(settled)]
     if not change.steps:
         return TableAction.EXISTS, notes
     return (TableAction.ADD_COLUMNS if change.added else TableAction.CHANGE_COLUMNS), notes
 
 
-def _rows_that_do_not_fit(parts: Components, source: str, source_schema: SourceSchema) -> list[str]:
-    """What the first of the sampled rows that could not be taken says."""
+def _rows_that_do_not_fit(parts: Components, source: str, source_schema: SourceSchema) -> list[Note]:
+    """What the first of the sampled rows that could not be taken says. It stops nothing if it goes to quarantine."""
     if not isinstance(parts.source, TriesRows):
         return []
     try:
         parts.source.try_rows(source, source_schema)
     except errors.BadInput as error:
-        return _problem(error)
+        return [f"goes to quarantine: {error}" if parts.config.on_error is OnError.QUARANTINE else error]
     return []
 
 
@@ -170,11 +193,21 @@ def _renamed(settled: SourceSchema) -> list[str]:
     ]
 
 
-def _problem(error: errors.FrazilError) -> list[str]:
-    return [f"problem: {error}", *([f"to solve it: {error.hint}"] if error.hint else [])]
+def _texts(notes: Iterable[Note]) -> tuple[str, ...]:
+    lines: list[str] = []
+    for note in notes:
+        lines.append(f"problem: {note}" if isinstance(note, errors.FrazilError) else note)
+        if isinstance(note, errors.FrazilError) and note.hint:
+            lines.append(f"to solve it: {note.hint}")
+    return tuple(lines)
 
 
-def _untold(parts: Components, taken: Route, *notes: str) -> CheckedTable:
+def _exit_code(notes: Iterable[Note]) -> int:
+    """That of the first problem; 0 if there is none."""
+    return next((note.exit_code for note in notes if isinstance(note, errors.FrazilError)), 0)
+
+
+def _untold(parts: Components, taken: Route, *notes: Note) -> CheckedTable:
     exists, loaded = parts.tables.exists(taken.target), None
     with suppress(errors.Terminal):  # a table that cannot be written to says so in `notes`
         loaded = parts.tables.load(taken.target) if exists else None
@@ -186,7 +219,8 @@ def _untold(parts: Components, taken: Route, *notes: str) -> CheckedTable:
         columns=(),
         key=taken.entry.key,
         key_origin="configuration" if taken.entry.key else "",
-        notes=notes,
+        notes=_texts(notes),
+        exit_code=_exit_code(notes),
     )
 
 
@@ -199,7 +233,8 @@ def _refused(claims: Claims) -> list[CheckedTable]:
             columns=(),
             key=(),
             key_origin="",
-            notes=(f"problem: {error}", f"to solve it: {error.hint}"),
+            notes=_texts([error]),
+            exit_code=error.exit_code,
         )
         for name, error in claims.refused.items()
     ]
@@ -228,7 +263,9 @@ def _missing(parts: Components, routes: Sequence[Route]) -> list[CheckedTable]:
     are gone."""
     taken = {id(found.entry) for found in routes}
     entries = [entry for entry in exact_entries(parts) if id(entry) not in taken]
-    return [_not_shown(parts, Route(entry.source, entry, target_named(parts, entry))) for entry in entries]
+    return [
+        _not_shown(parts, routed(parts.config, entry.source, entry, target_named(parts, entry))) for entry in entries
+    ]
 
 
 def _not_shown(parts: Components, taken: Route) -> CheckedTable:
@@ -236,7 +273,7 @@ def _not_shown(parts: Components, taken: Route) -> CheckedTable:
         exists = parts.tables.exists(taken.target)
         last = parts.committer.head(taken.target).newest(parts.config.job) if exists else None
     except errors.LedgerTooNew as error:
-        return _untold(parts, taken, *_problem(error))
+        return _untold(parts, taken, error)
     if last is None:
         note = "the source shows nothing of this table yet: check the name, or wait for its first change"
         return _untold(parts, taken, note)

@@ -21,8 +21,8 @@ own snapshot if the lost request did land (H6). Nothing else decides.
 What was located holds for one head: it is committed on exactly that head, and located again on the next one (H47).
 Whoever loses the race three times stops searching and publishes that one epoch with equality deletes, which hold
 for any head. An epoch with rows that older ones must complete is searched for each time, since deletes by key fill
-nothing: if it never wins within the attempts, it gives up, and the pipeline begins with it anew. Pure: `advance`
-decides, `publisher` performs.
+nothing, and so is one of a table with readers that cannot read such deletes: if it never wins within the attempts, it
+gives up, and the pipeline begins with it anew. Pure: `advance` decides, `publisher` performs.
 
 Tables that are published together each go through these states. Their commits are one request, sent when every one of
 them is Committing. Servers that promise all or nothing may still land a part of it: then those that landed find
@@ -69,7 +69,7 @@ class EpochCommit:
 
     `table_uuid` is the table that the files were written for, `written` the form it had then. `requires_empty` if they
     were written without deletes because that table was empty. `vectors` if the plan's files are not yet what is
-    published: the older rows of their keys must be found first.
+    published: the older rows of their keys must be found first. `by_position` if they may not be deleted by key.
     """
 
     table: TableName
@@ -78,6 +78,7 @@ class EpochCommit:
     plan: CommitPlan
     requires_empty: bool = False
     vectors: bool = False
+    by_position: bool = False
     written: TableForm | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -100,6 +101,11 @@ class EpochCommit:
         return self.vectors and bool(self.plan.files) and not self.requires_empty
 
     @property
+    def must_search(self) -> bool:
+        """Whether deletes by key cannot take the place of a search."""
+        return self.by_position or self.needs_completing
+
+    @property
     def needs_completing(self) -> bool:
         """Whether there are rows of which only older ones know all columns."""
         return any(file.kind is FileKind.PARTIAL for file in self.plan.files)
@@ -118,7 +124,7 @@ class NeedHead:
 
 @dataclass(frozen=True, slots=True)
 class Locating:
-    """`must_search` if only a search can complete the epoch's rows."""
+    """`must_search` if deletes by key cannot take the place of a search."""
 
     attempt: int
     head: TableHead
@@ -261,12 +267,14 @@ def make_epoch_commit(
     requires_empty: bool = False,
     source: str = "",
     vectors: bool = False,
+    by_position: bool = False,
     written: TableForm | None = None,
 ) -> EpochCommit:
     """The intent to publish these files as the epoch (lower, upper]; without files it is a heartbeat.
 
     `source` is the source's own name of the table. With `vectors` the files are data and keys of deleted rows, of
-    which a Locator makes what is published. `written` is the table's form that the files were written under.
+    which a Locator makes what is published, with `by_position` never deletes by key. `written` is the table's form
+    that the files were written under.
     """
     files = tuple(files)
     entry = replace(ledger_entry(coordinator, table, lower, upper, files), source=source)
@@ -278,6 +286,7 @@ def make_epoch_commit(
         plan=plan,
         requires_empty=requires_empty,
         vectors=vectors,
+        by_position=by_position,
         written=written,
     )
 
@@ -380,7 +389,7 @@ def _compare_and_set(state: NeedHead, head: TableHead, admitted: Admitted, epoch
         if (error := _misfit(epoch_commit, head)) is not None:
             return Stopped(error)
         if epoch_commit.needs_locating:
-            return Locating(state.attempt, head, state.in_doubt, state.lost, epoch_commit.needs_completing)
+            return Locating(state.attempt, head, state.in_doubt, state.lost, epoch_commit.must_search)
         return Committing(state.attempt, head, epoch_commit.plan, state.in_doubt, state.lost)
     if admitted.entry is not None and not is_before(position, epoch_commit.upper):
         return AlreadyPublished(admitted.entry)

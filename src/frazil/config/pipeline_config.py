@@ -35,6 +35,7 @@ from frazil.config.block import (
 from frazil.config.catalogs import CatalogConfig as CatalogConfig
 from frazil.config.catalogs import CatalogType as CatalogType
 from frazil.config.cockroachdb import CockroachSource
+from frazil.config.engines import ReaderEngine, contradiction
 from frazil.config.entry_checks import Judgement, judge_collection, judge_table
 from frazil.config.maintenance import MaintenanceConfig
 from frazil.config.mongodb import MongoSource, fit_collections
@@ -83,18 +84,6 @@ class ParquetConfig(Settings):
 class OnError(StrEnum):
     STOP = "stop"
     QUARANTINE = "quarantine"
-
-
-class ReaderEngine(StrEnum):
-    """Engines whose abilities are known."""
-
-    SPARK = "spark"
-    PYICEBERG = "pyiceberg"
-    DUCKDB = "duckdb"
-    POLARS = "polars"
-    TRINO = "trino"
-    FLINK = "flink"
-    SNOWFLAKE = "snowflake"
 
 
 class IndexConfig(Settings):
@@ -283,8 +272,10 @@ class PipelineConfig(Settings):
         Field(
             default=(ReaderEngine.SPARK,),
             description=(
-                "The engines that read the tables. Without spark, TIME columns become Iceberg's `time`, which Spark "
-                "refuses; delete kinds that one of them cannot read are refused."
+                "The engines that read the tables; docs/reading.md says what each of them can. If one is not known to "
+                "read format 3, new tables get format 2; if one is not known to read equality deletes, rows are "
+                "deleted by position only. `format_version` and `deletes: equality` are refused where one cannot read "
+                "them. Without spark, TIME columns become Iceberg's `time`, which Spark refuses."
             ),
             examples=[["spark", "pyiceberg"]],
         )
@@ -409,10 +400,14 @@ class PipelineConfig(Settings):
         return self
 
     def _judged(self, entry: TableEntry) -> Iterator[Judgement]:
+        if (told := contradiction(entry.options, self.readers)) is not None:
+            text, key = told
+            yield text, (key,)
         if isinstance(self.source, MongoSource):
-            return judge_collection(entry)
+            yield from judge_collection(entry)
+            return
         described = self.source.sinkless or self.source.schema_from is not None
-        return judge_table(entry, described=described, spark_reads=ReaderEngine.SPARK in self.readers)
+        yield from judge_table(entry, described=described, spark_reads=ReaderEngine.SPARK in self.readers)
 
 
 def _unknown(name: str, block: str, known: Mapping[str, object]) -> str:

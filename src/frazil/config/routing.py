@@ -16,8 +16,10 @@ from fnmatch import fnmatchcase
 from string import Formatter
 from typing import TYPE_CHECKING
 
+from frazil.config.engines import ReaderEngine, fitted
 from frazil.errors import ConfigError
 from frazil.model.ids import BadName, TableName
+from frazil.model.write import TableOptions
 
 if TYPE_CHECKING:
     from frazil.config.catalogs import CatalogConfig
@@ -32,13 +34,19 @@ PLACEHOLDERS = ("table", "schema", "database")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One source table, the entry that takes it, its target, and the volume that lies on, if the catalog is not to
-    choose."""
+    """One source table, the entry that takes it, its target, the volume that lies on, if the catalog is not to
+    choose, and the engines that read it."""
 
     source: str
     entry: TableEntry
     target: TableName
     volume: VolumeConfig | None = None
+    readers: tuple[ReaderEngine, ...] = ()
+
+    @property
+    def options(self) -> TableOptions:
+        """How the target is made and written, so that its readers can read it."""
+        return fitted(self.entry.options, self.readers)
 
 
 def is_pattern(source: str) -> bool:
@@ -98,7 +106,11 @@ def route_of(config: PipelineConfig, name: str) -> Route | None:
             f"{_plain(entry.target, name, config.pipeline)}; then: frazil reload CONFIG.",
             table=name,
         ) from error
-    return Route(name, entry, target, volume_of(config, entry))
+    return routed(config, name, entry, target)
+
+
+def routed(config: PipelineConfig, source: str, entry: TableEntry, target: TableName) -> Route:
+    return Route(source, entry, target, volume_of(config, entry), config.readers)
 
 
 def _plain(template: str | None, name: str, pipeline: str) -> str:

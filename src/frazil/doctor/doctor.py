@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
 from frazil.commit.frontier_check import At, Damaged, Fresh, RolledBack, read_frontier
+from frazil.config.engines import ReaderEngine
 from frazil.config.mongodb import MongoSource
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.data.deletes.vectors import DamagedVector
@@ -162,8 +163,8 @@ class Doctor:
         return entry.key if entry is not None and entry.deletes.needs_key else ()
 
     @property
-    def readers(self) -> tuple[str, ...]:
-        return tuple(reader.value for reader in self._config.readers)
+    def readers(self) -> tuple[ReaderEngine, ...]:
+        return self._config.readers
 
     @property
     def clock(self) -> Clock:

@@ -120,7 +120,7 @@ class MadeAs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedTable:
-    """What would become of one source table."""
+    """What would become of one source table. `exit_code` is that of the first problem that stops it, 0 if none does."""
 
     source: str
     target: str
@@ -129,6 +129,7 @@ class CheckedTable:
     key: tuple[str, ...]
     key_origin: str
     notes: tuple[str, ...] = ()
+    exit_code: int = 0
     made: MadeAs | None = None
 
 

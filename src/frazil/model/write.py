@@ -90,11 +90,12 @@ def parse_sort(text: str) -> SortField:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
     """How the target table is to be: what creates and evolves it. `insists_on_version` if a table of an older format is
-    of no use."""
+    of no use. `by_position` if no row may be deleted by its key, since some reader would not see it."""
 
     mode: DeleteMode = DeleteMode.VECTORS
     format_version: int = DEFAULT_FORMAT_VERSION
     insists_on_version: bool = False
+    by_position: bool = False
     partition: tuple[WantedPartition, ...] = ()
     sort: tuple[SortField, ...] = ()
     location: str | None = None

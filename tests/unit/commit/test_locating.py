@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from commit_builders import (
     FOREIGN,
@@ -174,6 +176,15 @@ def test_an_epoch_with_partial_rows_is_searched_for_on_every_head_and_never_publ
     assert isinstance(outcome, GaveUp)
     assert [by_equality for _, by_equality in locator.asked] == [False] * EPOCHS.attempts
     assert [asked for asked, _ in locator.asked] == heads
+
+
+def test_an_epoch_for_readers_that_know_no_equality_deletes_is_searched_for_on_every_head() -> None:
+    mine = replace(MINE, by_position=True)
+    heads = [head(*[FOREIGN] * n, entry(5)) for n in range(LOOKUPS_LOST_MAX + 2)]
+    committer = ScriptedLake(heads, [*[Conflicted("409")] * (LOOKUPS_LOST_MAX + 1), Accepted(7)])
+    locator = ScriptedLocator([found()] * (LOOKUPS_LOST_MAX + 2))
+    assert publish(mine, committer, StillClock(), Notebook(), locator) == Published(7, MINE.plan)
+    assert [by_equality for _, by_equality in locator.asked] == [False] * (LOOKUPS_LOST_MAX + 2)
 
 
 def test_partial_rows_are_no_files_of_the_table() -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from frazil.config.engines import ReaderEngine
 from frazil.doctor import findings as doctor
 from frazil.doctor.examination import (
     SAMPLES,
@@ -33,7 +34,7 @@ from frazil.doctor.metadata import (
     ledger,
     metadata_limits,
 )
-from frazil.doctor.readers import READS, DeleteKind, unreadable_deletes
+from frazil.doctor.readers import unreadable_deletes
 from frazil.doctor.registered import parse_registered
 from frazil.doctor.repairs import unchanged
 from frazil.model.compaction import RewrittenTable
@@ -112,6 +113,10 @@ def entry(**changed: Any) -> LedgerEntry:
         "sequence_number": 5,
     }
     return LedgerEntry(**{**facts, **changed})
+
+
+def engines(*names: str) -> tuple[ReaderEngine, ...]:
+    return tuple(ReaderEngine(name) for name in names)
 
 
 def only(findings: list[Finding]) -> Finding:
@@ -279,19 +284,25 @@ def test_two_vectors_of_one_file_are_told() -> None:
     assert doctor.two_vectors(registered(file(), vector("a"))) == []
 
 
-@pytest.mark.parametrize("reader", sorted(READS))
-def test_every_reader_reads_what_a_conversion_makes(reader: str) -> None:
-    assert {DeleteKind.POSITION, DeleteKind.VECTOR} <= READS[reader]
-    assert unreadable_deletes([vector("a"), positions()], [reader], convertible=True) == []
+def test_deletes_by_position_are_unreadable_for_some_declared_readers() -> None:
+    assert unreadable_deletes([vector("a"), positions()], engines("spark", "pyiceberg"), convertible=True) == []
+    vectors = only(unreadable_deletes([vector("a"), positions()], engines("athena"), convertible=True))
+    assert "deletion vectors; athena cannot read" in vectors.what
+    by_file = only(unreadable_deletes([vector("a"), positions()], engines("databricks"), convertible=True))
+    assert "position deletes; databricks cannot read" in by_file.what
+    assert not vectors.fixable
+    assert not by_file.fixable
 
 
 def test_equality_deletes_are_unreadable_for_some_declared_readers_only() -> None:
     deletes = [equality(f"e{n}") for n in range(SAMPLES + 2)]
-    assert unreadable_deletes(deletes, ["spark", "trino", "duckdb", "flink"], convertible=True) == []
-    found = only(unreadable_deletes(deletes, ["spark", "pyiceberg", "polars"], convertible=True))
+    assert unreadable_deletes(deletes, engines("spark", "trino", "duckdb", "flink"), convertible=True) == []
+    found = only(unreadable_deletes(deletes, engines("spark", "pyiceberg", "polars"), convertible=True))
     assert (found.fixable, found.where[-1]) == (True, "and 2 more")
     assert "pyiceberg and polars" in found.what
-    assert not only(unreadable_deletes(deletes, ["snowflake"], convertible=False)).fixable
+    assert not only(unreadable_deletes(deletes, engines("snowflake"), convertible=False)).fixable
+    unsaid = only(unreadable_deletes(deletes, engines("athena"), convertible=True))
+    assert (unsaid.severity, unsaid.fixable) == (Severity.WARNING, True)
 
 
 # files

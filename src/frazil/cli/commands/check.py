@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from frazil.cli.exit_codes import EPILOG
@@ -19,7 +21,8 @@ def check(session: Session, config: PipelineConfig, *, as_json: bool) -> None:
 
     Shows how each table is made (deletes, format version, partitions, tables beside it), which type each column gets
     and who said so, and ends with a block for the configuration that pins what was discovered and keeps all other
-    settings. Nothing is changed.
+    settings. Nothing is changed. Where something would stop a table, it says `problem:`, and exits as a run would that
+    stops for the first of these.
 
     \b
     Examples:
@@ -32,6 +35,7 @@ def check(session: Session, config: PipelineConfig, *, as_json: bool) -> None:
         print_json(report.tables)
     else:
         _print_report(session, report)
+    sys.exit(next((table.exit_code for table in report.tables if table.exit_code), 0))
 
 
 def _print_report(session: Session, report: CheckReport) -> None:

@@ -179,7 +179,8 @@ class Tables:
             if not self.load(table).is_unused:
                 raise
         else:
-            if not loaded.is_unused or _keeps_names(loaded, source_schema, options):
+            too_new = loaded.format_version > options.format_version
+            if not loaded.is_unused or (not too_new and _keeps_names(loaded, source_schema, options)):
                 return loaded
         _planned(table, source_schema, options)  # what cannot be made leaves what is there
         self.drop(table)

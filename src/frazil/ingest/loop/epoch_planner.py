@@ -92,6 +92,7 @@ class EpochPlanner:
                     requires_empty=starts_empty and upper == window.uppers[0],
                     source=table.source,
                     vectors=table.options.mode is DeleteMode.VECTORS,
+                    by_position=table.options.by_position,
                     written=form,
                 )
             )

@@ -139,7 +139,7 @@ class TargetTable:
     @property
     def options(self) -> TableOptions:
         """What creates and evolves the target. A side table is neither partitioned nor sorted."""
-        own, volume = self.route.entry.options, self.route.volume
+        own, volume = self.route.options, self.route.volume
         place = None if volume is None else volume.table_location(self.target.namespace, self.target.name)
         if self.is_main:
             return replace(own, location=own.location or place)
