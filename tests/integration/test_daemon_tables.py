@@ -121,7 +121,7 @@ def test_a_table_that_a_person_must_look_at_stops_alone_and_says_why(lab: Lab) -
         trouble = daemon.supervisor.tables[f"{lab.namespace}.bad"].trouble
         assert isinstance(trouble, TableChanged)
         assert "frazil rewind" in trouble.hint
-        assert daemon.supervisor.settled() is None, "the source is kept for the table that stopped (H28)"
+        assert daemon.supervisor.acknowledgeable() is None, "the source is kept for the table that stopped (H28)"
     assert daemon.failure is None
 
 
@@ -206,10 +206,10 @@ def test_a_table_whose_catalog_does_not_answer_backs_off_and_joins_the_others_ag
         more(lab, 6)
         daemon.wait(lambda: daemon.resolved("good") == at(7).text)
         assert daemon.resolved("bad") == at(2).text
-        assert daemon.supervisor.settled() == at(2)
+        assert daemon.supervisor.acknowledgeable() == at(2)
         away.clear()
         daemon.wait(lambda: daemon.resolved("bad") == at(7).text)
-        daemon.wait(lambda: daemon.supervisor.settled() == at(7))
+        daemon.wait(lambda: daemon.supervisor.acknowledgeable() == at(7))
         more(lab, 9)
         daemon.wait(lambda: daemon.resolved("bad") == daemon.resolved("good") == at(10).text)
         assert daemon.state("bad") is TableState.STEADY_STATE
@@ -250,10 +250,10 @@ def test_a_table_that_stopped_long_ago_no_longer_holds_the_source(lab: Lab) -> N
     lab.feed.resolved(at(4))
     with Daemon(lab) as daemon:
         daemon.wait(lambda: daemon.state("bad") is TableState.STOPPED)
-        assert daemon.supervisor.settled() == at(2)
+        assert daemon.supervisor.acknowledgeable() == at(2)
         more(lab, 2_000_000_000, "good")
         daemon.wait(lambda: daemon.state("bad") is TableState.NEEDS_RESYNC)
-        daemon.wait(lambda: daemon.supervisor.settled() == at(2_000_000_001))
+        daemon.wait(lambda: daemon.supervisor.acknowledgeable() == at(2_000_000_001))
 
 
 @contextmanager

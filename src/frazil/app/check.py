@@ -18,7 +18,7 @@ from frazil.app.pin_block import pin_block
 from frazil.config.engines import REMEDIES, Ability, reasons, told_of, without
 from frazil.config.pipeline_config import OnError
 from frazil.config.routing import Route, is_pattern, routed
-from frazil.iceberg.tables.column_match import named, settle
+from frazil.iceberg.tables.column_match import match_columns, named
 from frazil.iceberg.tables.layout import partition_texts
 from frazil.iceberg.tables.new_schema import target_columns
 from frazil.iceberg.tables.tables import LoadedTable
@@ -159,13 +159,13 @@ def _evolution(
     known = known_by(loaded, options.mode)
     assert known is not None
     try:
-        settled = settle(target, source_schema, known, options)
-        change = parts.tables.plan(target, target_columns(target, settled, options.mode), options)
+        matched = match_columns(target, source_schema, known, options)
+        change = parts.tables.plan(target, target_columns(target, matched, options.mode), options)
         # A column that is yet to be added or renamed may be what the table is to be partitioned by.
         layout = () if change.steps else parts.tables.plan_layout(target, options).texts
     except (errors.BadInput, errors.ConfigError, errors.TableChanged) as error:
         return TableAction.EXISTS, [error]
-    notes: list[Note] = [*change.texts, *change.notes, *layout, *_renamed(settled)]
+    notes: list[Note] = [*change.texts, *change.notes, *layout, *_renamed(matched)]
     if not change.steps:
         return TableAction.EXISTS, notes
     return (TableAction.ADD_COLUMNS if change.added else TableAction.CHANGE_COLUMNS), notes
@@ -182,9 +182,9 @@ def _rows_that_do_not_fit(parts: Components, source: str, source_schema: SourceS
     return []
 
 
-def _renamed(settled: SourceSchema) -> list[str]:
+def _renamed(matched: SourceSchema) -> list[str]:
     """Columns that readers could not tell by the name that they have at the source."""
-    pairs = [(column.carried_as[0], column.name) for column in settled.columns]
+    pairs = [(column.carried_as[0], column.name) for column in matched.columns]
     return [
         f"column {source} is called {name} in the table: readers keep {source} to themselves, or take it for a column "
         "whose name differs in case only"

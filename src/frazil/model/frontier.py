@@ -193,7 +193,7 @@ class EpochProgress:
         return replace(self, published=self.in_flight[0], in_flight=self.in_flight[1:])
 
     @property
-    def settled(self) -> Position | None:
+    def forgettable(self) -> Position | None:
         """The position up to which a restart will not need the source for this table again: its frontier, or as long
         as it has none, how far the source holds no change of it."""
         return self.untouched if self.published is None else self.published.position
@@ -206,7 +206,7 @@ def resume_after(tables: Iterable[EpochProgress]) -> Position | None:
 
 def acknowledgeable(tables: Iterable[EpochProgress]) -> Position | None:
     """What the source may forget: the minimum over all tables, never what one of them still needs (H28)."""
-    return _minimum(progress.settled for progress in tables)
+    return _minimum(progress.forgettable for progress in tables)
 
 
 def _minimum(positions: Iterable[Position | None]) -> Position | None:

@@ -24,7 +24,7 @@ from servers.postgres import postgres_server
 from servers.seaweedfs import SeaweedFS
 
 from frazil.iceberg.catalogs.capabilities import Capabilities
-from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType, open_catalog, settle
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType, open_catalog, prepare
 from frazil.iceberg.jvm.session import open_session
 
 QUICK = ("builtin", "hadoop", "rest", "seaweedfs", "postgresql")
@@ -49,7 +49,7 @@ def home(
     directory = tmp_path_factory.mktemp(request.param)
     with ExitStack() as stack:
         made = _MAKE[request.param](request, directory, stack.enter_context)
-        settings = settle(made.settings)
+        settings = prepare(made.settings)
         open_session("frazil-tests", [settings], active=spark)
         yield Home(request.param, open_catalog(spark, settings), made.can, made.proxy, request.param != "glue")
 

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.clock import SystemClock
-from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings, CatalogType, open_catalog, settle
+from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings, CatalogType, open_catalog, prepare
 from frazil.iceberg.jvm.session import open_session
 from frazil.iceberg.tables.tables import LoadedTable
 from frazil.model.commit import CommitPlan
@@ -141,7 +141,7 @@ def catalog_of(request: pytest.FixtureRequest) -> Catalog:
             warehouse = str(request.getfixturevalue("tmp_path_factory").mktemp("hadoop"))
             settings = CatalogSettings(name=name, type=CatalogType.HADOOP, warehouse=warehouse)
         case "memory":
-            settings = settle(CatalogSettings(name=name, type=CatalogType.MEMORY))
+            settings = prepare(CatalogSettings(name=name, type=CatalogType.MEMORY))
         case _:
             settings = CatalogSettings(name=name, type=CatalogType.REST, uri=request.getfixturevalue("rest_uri"))
     open_session("frazil-tests", [settings], active=spark)

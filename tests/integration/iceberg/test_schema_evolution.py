@@ -15,7 +15,7 @@ from frazil.data.bind import Binding
 from frazil.data.parquet_writer import RollingWriter
 from frazil.errors import BadInput
 from frazil.iceberg.commits.committer import IcebergCommitter
-from frazil.iceberg.tables.column_match import settle
+from frazil.iceberg.tables.column_match import match_columns
 from frazil.iceberg.tables.new_schema import target_columns
 from frazil.iceberg.tables.tables import LoadedTable, Tables
 from frazil.model.arrow import value_type
@@ -72,7 +72,7 @@ class Mirror:
         if self.tables.exists(self.name):
             loaded = self.tables.load(self.name)
             known = KnownTable(loaded.schema, remembered(loaded.properties))
-            source_schema = settle(self.name, source_schema, known, self.options)
+            source_schema = match_columns(self.name, source_schema, known, self.options)
         self.columns = target_columns(self.name, source_schema, self.options.mode)
         return self.tables.ensure(self.name, source_schema, self.options)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.iceberg.tables.column_match import RESERVED, named, settle
+from frazil.iceberg.tables.column_match import RESERVED, match_columns, named
 from frazil.iceberg.tables.new_schema import first_memory, new_schema
 from frazil.model.ids import TableName
 from frazil.model.schema import LONG, Column, Field, KnownTable, Remembered, Schema, SourceSchema
@@ -26,15 +26,15 @@ def source_schema(*names: str, key: Sequence[str] = ()) -> SourceSchema:
     return SourceSchema(tuple(Column(name, LONG, "INT8", "inferred") for name in names), tuple(key), "inferred")
 
 
-def made(settled: SourceSchema) -> KnownTable:
+def made(matched: SourceSchema) -> KnownTable:
     """The table that is created of it."""
-    schema = new_schema(T, settled, DeleteMode.APPEND_ONLY)
-    return KnownTable(schema, first_memory(settled.columns, schema))
+    schema = new_schema(T, matched, DeleteMode.APPEND_ONLY)
+    return KnownTable(schema, first_memory(matched.columns, schema))
 
 
-def names(settled: SourceSchema) -> dict[str, str]:
+def names(matched: SourceSchema) -> dict[str, str]:
     """By the source's name."""
-    return {column.carried_as[0]: column.name for column in settled.columns}
+    return {column.carried_as[0]: column.name for column in matched.columns}
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED))
@@ -54,25 +54,25 @@ def test_the_key_follows_its_column() -> None:
 
 def test_a_column_that_comes_later_leaves_the_others_their_names() -> None:
     table = made(named(T, source_schema("b", "id"), OPTIONS))
-    settled = settle(T, source_schema("B", "_pos", "b", "id"), table, OPTIONS)
-    assert names(settled) == {"B": "B_2", "_pos": "_pos_2", "b": "b", "id": "id"}
+    matched = match_columns(T, source_schema("B", "_pos", "b", "id"), table, OPTIONS)
+    assert names(matched) == {"B": "B_2", "_pos": "_pos_2", "b": "b", "id": "id"}
 
 
 def test_a_table_of_old_keeps_its_names() -> None:
     fields = tuple(Field(place, name, LONG) for place, name in enumerate(["id", "_file", "b", "B"], start=1))
     table = KnownTable(Schema(0, fields), {field.id: Remembered(None, (field.name,)) for field in fields})
-    assert names(settle(T, source_schema("id", "_file", "b", "B"), table, OPTIONS)) == {
+    assert names(match_columns(T, source_schema("id", "_file", "b", "B"), table, OPTIONS)) == {
         n: n for n in ("id", "_file", "b", "B")
     }
 
 
 @given(first=st.sets(NAMES, min_size=1), later=st.sets(NAMES))
 def test_any_columns_are_told_apart_now_and_later(first: set[str], later: set[str]) -> None:
-    settled = named(T, source_schema(*first), OPTIONS)
-    before = names(settled)
+    matched = named(T, source_schema(*first), OPTIONS)
+    before = names(matched)
     assert len({name.lower() for name in before.values()}) == len(first)
     assert not {name.lower() for name in before.values()} & RESERVED
     again = sorted(first | later, reverse=True)
-    after = names(settle(T, source_schema(*again), made(settled), OPTIONS))
+    after = names(match_columns(T, source_schema(*again), made(matched), OPTIONS))
     assert {name: after[name] for name in first} == before, "what has a name keeps it"
     assert len({name.lower() for name in after.values()}) == len(first | later)

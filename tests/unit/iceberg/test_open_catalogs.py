@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import CatalogRefused, ConfigError
-from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType, iceberg_properties, settle, spark_conf
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType, iceberg_properties, prepare, spark_conf
 from frazil.iceberg.catalogs.settings import DELEGATION_HEADER
 from frazil.iceberg.jvm.jars import AWS, AZURE, GCP, MYSQL, POSTGRESQL, Jar, jars_of
 
@@ -74,17 +74,17 @@ def test_a_name_that_spark_could_not_take_is_refused() -> None:
 
 
 def test_memory_is_builtin_in_a_temporary_directory_and_stays_the_same() -> None:
-    settled = settle(CatalogSettings(name="unit_memory", type=CatalogType.MEMORY))
-    assert settled.type is CatalogType.BUILTIN
-    assert Path(settled.warehouse or "").is_dir()
-    assert settle(CatalogSettings(name="unit_memory", type=CatalogType.MEMORY)) == settled
-    assert settle(settled) == settled
+    prepared = prepare(CatalogSettings(name="unit_memory", type=CatalogType.MEMORY))
+    assert prepared.type is CatalogType.BUILTIN
+    assert Path(prepared.warehouse or "").is_dir()
+    assert prepare(CatalogSettings(name="unit_memory", type=CatalogType.MEMORY)) == prepared
+    assert prepare(prepared) == prepared
 
 
 def test_a_warehouse_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     with pytest.raises(CatalogRefused, match=str(tmp_path / "file" / "wh")) as caught:
-        settle(CatalogSettings(warehouse=str(tmp_path / "file" / "wh")))
+        prepare(CatalogSettings(warehouse=str(tmp_path / "file" / "wh")))
     assert "writable" in caught.value.hint
 
 

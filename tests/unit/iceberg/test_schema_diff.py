@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schema_model import ModelTable, ids
 
 from frazil.errors import BadInput, ConfigError, TableChanged
-from frazil.iceberg.tables.column_match import contradictions, settle
+from frazil.iceberg.tables.column_match import contradictions, match_columns
 from frazil.iceberg.tables.new_schema import first_memory, new_schema, target_columns
 from frazil.iceberg.tables.schema_diff import difference
 from frazil.iceberg.tables.schema_steps import SchemaChange
@@ -190,7 +190,7 @@ def test_a_key_column_never_gets_a_version() -> None:
         difference(ORDERS, [column("id", STRING)], model.schema, known=model.known, options=NEW_COLUMN)
     keyed = KnownTable(Schema(0, (Field(1, "id", LONG),)))
     with pytest.raises(BadInput, match="'id' is long"):
-        settle(ORDERS, SourceSchema((column("id", STRING),), ("id",), "sql"), keyed, NEW_COLUMN)
+        match_columns(ORDERS, SourceSchema((column("id", STRING),), ("id",), "sql"), keyed, NEW_COLUMN)
 
 
 def test_rows_of_old_may_still_go_to_a_retired_column() -> None:
@@ -363,16 +363,16 @@ def test_settling_a_shape_again_changes_nothing() -> None:
     )
     known = KnownTable(model.schema, model.known)
     assert contradictions(source_schema, known) == ("amount",)
-    settled = settle(ORDERS, source_schema, known, NEW_COLUMN)
-    assert [(c.name, c.carried) for c in settled.columns] == [
+    matched = match_columns(ORDERS, source_schema, known, NEW_COLUMN)
+    assert [(c.name, c.carried) for c in matched.columns] == [
         ("id", ()),
         ("c", ("c", "b")),
         ("amount_v2", ("amount",)),
     ]
-    assert settle(ORDERS, settled, known, NEW_COLUMN) == settled
-    model.apply(difference(ORDERS, settled.columns, model.schema, known=model.known, options=NEW_COLUMN))
-    assert settle(ORDERS, settled, KnownTable(model.schema, model.known), NEW_COLUMN) == settled
-    assert settle(ORDERS, source_schema, KnownTable(model.schema, model.known), NEW_COLUMN) == settled
+    assert match_columns(ORDERS, matched, known, NEW_COLUMN) == matched
+    model.apply(difference(ORDERS, matched.columns, model.schema, known=model.known, options=NEW_COLUMN))
+    assert match_columns(ORDERS, matched, KnownTable(model.schema, model.known), NEW_COLUMN) == matched
+    assert match_columns(ORDERS, source_schema, KnownTable(model.schema, model.known), NEW_COLUMN) == matched
 
 
 def test_what_columns_have_outgrown_stays_beside_them_unless_it_is_widened_after_all() -> None:
@@ -380,9 +380,9 @@ def test_what_columns_have_outgrown_stays_beside_them_unless_it_is_widened_after
     columns = (column("id", LONG, identity="t.1"), known_as("amount", "t.2"), known_as("n", "t.3", LONG))
     old = (column("amount", LONG, origin="table"), column("n", INT, origin="table"))
     source_schema = SourceSchema(columns, ("id",), "sql", old)
-    settled = settle(ORDERS, source_schema, KnownTable(model.schema, model.known), NEW_COLUMN)
-    assert [c.name for c in settled.columns] == ["id", "amount_v2", "n"]
-    assert settled.outgrown == old[:1]
+    matched = match_columns(ORDERS, source_schema, KnownTable(model.schema, model.known), NEW_COLUMN)
+    assert [c.name for c in matched.columns] == ["id", "amount_v2", "n"]
+    assert matched.outgrown == old[:1]
 
 
 # random histories
@@ -437,7 +437,7 @@ def test_whatever_happens_to_a_source_its_columns_fit_and_planning_again_yields_
     for columns in history:
         source_schema = SourceSchema((column("id", LONG, identity="t.1", required=True), *columns), ("id",), "sql")
         try:
-            wanted = settle(ORDERS, source_schema, KnownTable(model.schema, model.known), options)
+            wanted = match_columns(ORDERS, source_schema, KnownTable(model.schema, model.known), options)
         except BadInput as ambiguous:
             if "another column is called" not in str(ambiguous):
                 raise
@@ -455,7 +455,7 @@ def test_whatever_happens_to_a_source_its_columns_fit_and_planning_again_yields_
             assert field is not None
             assert fits(field.type, target.type)
         assert model.schema.field("theirs") == theirs
-        again = settle(ORDERS, source_schema, KnownTable(model.schema, model.known), options)
+        again = match_columns(ORDERS, source_schema, KnownTable(model.schema, model.known), options)
         assert again == wanted
         assert not difference(ORDERS, targets, model.schema, known=model.known, options=options)
         in_rows = [name for c in wanted.columns for name in c.carried_as]

@@ -133,11 +133,11 @@ def test_a_table_without_any_change_holds_nothing_back() -> None:
 def test_a_first_change_that_is_not_published_holds_back() -> None:
     """H28: also when later windows have nothing, and when nobody said whether there was a change."""
     touched = EpochProgress().read_through(at(20), met_changes=False).read_through(at(30), met_changes=True)
-    assert touched.settled == at(20)
-    assert touched.read_through(at(40), met_changes=False).settled == at(20)
+    assert touched.forgettable == at(20)
+    assert touched.read_through(at(40), met_changes=False).forgettable == at(20)
     assert touched.read == at(30)
-    assert EpochProgress().read_through(at(20)).settled is None
-    assert touched.handed_over(upto(30)).landed(at(30)).settled == at(30)
+    assert EpochProgress().read_through(at(20)).forgettable is None
+    assert touched.handed_over(upto(30)).landed(at(30)).forgettable == at(30)
 
 
 def test_a_table_beside_another_takes_what_lies_beyond_both_frontiers() -> None:

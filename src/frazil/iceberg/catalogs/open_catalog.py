@@ -1,6 +1,6 @@
 """Catalogs of a session: made ready, told to Spark SQL, and opened as iceberg-java Catalogs.
 
-    CatalogSettings --settle--> directories made; memory becomes a builtin catalog in a temporary directory
+    CatalogSettings --prepare--> directories made; memory becomes a builtin catalog in a temporary directory
           |
           +-- iceberg_properties --+--> spark_conf:   spark.sql.catalog.<name>.*
                                    +--> open_catalog: CatalogUtil.buildIcebergCatalog, once per session
@@ -77,7 +77,7 @@ def spark_conf(settings: CatalogSettings) -> dict[str, str]:
     return {prefix: _SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in entries.items()}}
 
 
-def settle(settings: CatalogSettings) -> CatalogSettings:
+def prepare(settings: CatalogSettings) -> CatalogSettings:
     """Makes what must exist before anything opens the catalog: directories, and the home of a memory catalog.
 
     Settling twice gives the same catalog. Raises CatalogRefused if the warehouse cannot be written.
@@ -103,7 +103,7 @@ def open_catalog(spark: SparkSession, settings: CatalogSettings) -> Catalog:
 
     Raises CatalogUnavailable if it does not answer, CatalogRefused if it says no.
     """
-    settings = settle(settings)
+    settings = prepare(settings)
     properties = iceberg_properties(settings)
     for last in (False, False, True):
         try:

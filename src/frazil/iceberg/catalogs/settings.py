@@ -131,7 +131,7 @@ class CatalogSettings:
 
 
 def iceberg_properties(settings: CatalogSettings) -> dict[str, str]:
-    """What iceberg-java is told. A memory catalog must be settled first."""
+    """What iceberg-java is told. A memory catalog must be prepared first."""
     derived = _by_type(settings)
     file_io = _FILE_IO.get(scheme_of(derived.get("warehouse")))
     if file_io is not None and not settings.type.speaks_rest:
@@ -220,7 +220,7 @@ def _by_type(settings: CatalogSettings) -> dict[str, str]:
         case CatalogType.S3TABLES:
             return _s3_tables(settings)
         case CatalogType.MEMORY:
-            raise AssertionError("a memory catalog has no properties before it is settled")
+            raise AssertionError("a memory catalog has no properties before it is prepared")
 
 
 def _s3_tables(settings: CatalogSettings) -> dict[str, str]:

@@ -24,7 +24,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from frazil.errors import ConfigError
-from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType, iceberg_properties, settle, spark_conf
+from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType, iceberg_properties, prepare, spark_conf
 from frazil.iceberg.jvm.drivers import load_driver
 from frazil.iceberg.jvm.jars import AWS, AZURE, GCP, ICEBERG, MYSQL, POSTGRESQL, Jar, jars_of, spark_jars
 from frazil.iceberg.jvm.java import find_java, launcher_home
@@ -76,12 +76,12 @@ def open_session(
     Without `active`, a session that already runs in this process is reused too: Spark allows only one. Raises
     ConfigError if Java is missing or a running session was started without Iceberg.
     """
-    settled = [settle(catalog) for catalog in catalogs]
+    prepared = [prepare(catalog) for catalog in catalogs]
     running = active or SparkSession.getActiveSession()
     if running is not None or SparkContext._active_spark_context is not None:
         session = running or SparkSession.builder.getOrCreate()
-        return _add_to(session, settled)
-    conf = {**session_conf(master or DEFAULT_MASTER, settled, jvm_memory, jars), **(extra or {})}
+        return _add_to(session, prepared)
+    conf = {**session_conf(master or DEFAULT_MASTER, prepared, jvm_memory, jars), **(extra or {})}
     if is_local(conf["spark.master"]):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     os.environ["JAVA_HOME"] = str(launcher_home(find_java()))
@@ -91,7 +91,7 @@ def open_session(
         builder = builder.config(key, value)
     with local_directory_told(conf), _handler_of_interrupts_kept():
         session = builder.getOrCreate()
-    return _add_to(session, settled)
+    return _add_to(session, prepared)
 
 
 @contextmanager

@@ -41,12 +41,14 @@ class MatchedColumn:
     retires: Field | None = None
 
 
-def settle(table: TableName, source_schema: SourceSchema, known: KnownTable, options: TableOptions) -> SourceSchema:
+def match_columns(
+    table: TableName, source_schema: SourceSchema, known: KnownTable, options: TableOptions
+) -> SourceSchema:
     """The source schema under the names that its columns have in the table, or will have once it has evolved.
 
     Raises like `difference`, and BadInput if a key column would need another column.
     """
-    places = settle_columns(table, source_schema.columns, known.schema, known.columns, options, source_schema.key)
+    places = matched_columns(table, source_schema.columns, known.schema, known.columns, options, source_schema.key)
     names = {column.name: place.column.name for column, place in zip(source_schema.columns, places, strict=True)}
     columns = tuple(place.column for place in places)
     # A field that is widened after all holds what it held before, too.
@@ -56,7 +58,7 @@ def settle(table: TableName, source_schema: SourceSchema, known: KnownTable, opt
 
 def named(table: TableName, source_schema: SourceSchema, options: TableOptions) -> SourceSchema:
     """The source schema under the names that its columns get in a table that is yet to be made."""
-    return settle(table, source_schema, KnownTable(Schema(0, ())), options)
+    return match_columns(table, source_schema, KnownTable(Schema(0, ())), options)
 
 
 def contradictions(source_schema: SourceSchema, known: KnownTable) -> tuple[str, ...]:
@@ -69,7 +71,7 @@ def contradictions(source_schema: SourceSchema, known: KnownTable) -> tuple[str,
     )
 
 
-def settle_columns(
+def matched_columns(
     table: TableName,
     columns: Sequence[Column],
     schema: Schema,
@@ -89,7 +91,7 @@ def settle_columns(
             raise contradiction(table, column, field)
         retires[place], found[place] = field, None
     names = _names(columns, found, retires, schema, known)
-    settled = []
+    matched = []
     for place, column in enumerate(columns):
         field, old = found[place], found[place] or retires[place]
         carried = column.carried
@@ -105,8 +107,8 @@ def settle_columns(
         if family is None and old is not None:
             family = _memory_of(old, known).family
         column = replace(column, name=names[place], carried=carried, identity=identity, family=family)
-        settled.append(MatchedColumn(column, field, retires[place]))
-    return settled
+        matched.append(MatchedColumn(column, field, retires[place]))
+    return matched
 
 
 def _matches(columns: Sequence[Column], schema: Schema, known: Mapping[int, Remembered]) -> list[Field | None]:

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from frazil.errors import TableChanged
-from frazil.iceberg.tables.column_match import MatchedColumn, settle_columns
+from frazil.iceberg.tables.column_match import MatchedColumn, matched_columns
 from frazil.iceberg.tables.new_schema import OWN, before_column
 from frazil.iceberg.tables.schema_steps import Add, Drop, MakeOptional, Move, Rename, SchemaChange, Step
 from frazil.iceberg.tables.type_promotion import Contradiction, contradiction, nested, walk
@@ -53,21 +53,21 @@ def difference(
     """
     memory = known or {}
     sourced = [column for column in columns if column.origin != OWN]
-    settled = settle_columns(table, sourced, schema, memory, options)
+    matched = matched_columns(table, sourced, schema, memory, options)
     lost = _lost(schema, memory)
-    _refuse_lost(table, settled, lost)
-    own = _own_columns(columns, [place.column for place in settled])
+    _refuse_lost(table, matched, lost)
+    own = _own_columns(columns, [place.column for place in matched])
     follows = options.drop and _described(sourced)
-    gone, notes = _gone(schema, memory, settled, follows, kept)
+    gone, notes = _gone(schema, memory, matched, follows, kept)
     drops: list[Step] = [Drop((field.name,)) for field in gone]
     inner: list[Step] = []
-    for place in settled:
+    for place in matched:
         if place.field is not None:
             inner += _reshape(table, schema, place.field, place.column)
-    top = [Rename((p.field.name,), p.column.name) for p in settled if p.field and p.field.name != p.column.name]
+    top = [Rename((p.field.name,), p.column.name) for p in matched if p.field and p.field.name != p.column.name]
     adds: list[Add] = [
         Add((), p.column, None if p.retires is None else f"{p.retires.name} {p.retires.type}")
-        for p in settled
+        for p in matched
         if p.field is None
     ]
     for column in own:
@@ -83,13 +83,13 @@ def difference(
     adds += [_moved_along(step, renames) for step in inner if isinstance(step, Add)]
     changes = [step for step in inner if not isinstance(step, (Add, Drop, Rename))]
     drops += [step for step in inner if isinstance(step, Drop)]
-    moves = _moves(schema, gone, settled, adds)
-    remembered = _memory(schema, memory, settled, gone)
+    moves = _moves(schema, gone, matched, adds)
+    remembered = _memory(schema, memory, matched, gone)
     before = {field.name: memory[field.id] for field in schema if field.id in memory}
     steps = (*drops, *changes, *renames, *adds, *moves)
     return SchemaChange(
         steps=steps,
-        columns=(*(place.column for place in settled), *own),
+        columns=(*(place.column for place in matched), *own),
         memory=remembered,
         remembers_more=remembered != before or bool(lost and _described(sourced)),
         notes=notes,
@@ -107,14 +107,14 @@ def _described(columns: Sequence[Column]) -> bool:
 def _gone(
     schema: Schema,
     known: Mapping[int, Remembered],
-    settled: Sequence[MatchedColumn],
+    matched: Sequence[MatchedColumn],
     follows: bool,
     kept: Collection[int],
 ) -> tuple[list[Field], tuple[str, ...]]:
     """Fields to be dropped, and why others are not."""
     if not follows:
         return [], ()
-    wanted = {f.id for place in settled for f in (place.field, place.retires) if f is not None}
+    wanted = {f.id for place in matched for f in (place.field, place.retires) if f is not None}
     ours = {field_id for field_id, memory in known.items() if not memory.retired}
     gone = [f for f in schema if f.id in ours - wanted and f.id not in schema.identifier_ids]
     notes = [
@@ -131,8 +131,8 @@ def _lost(schema: Schema, known: Mapping[int, Remembered]) -> list[Remembered]:
     return [memory for field_id, memory in known.items() if field_id not in there and not memory.retired]
 
 
-def _refuse_lost(table: TableName, settled: Sequence[MatchedColumn], lost: Sequence[Remembered]) -> None:
-    for column in (place.column for place in settled if place.field is None and place.retires is None):
+def _refuse_lost(table: TableName, matched: Sequence[MatchedColumn], lost: Sequence[Remembered]) -> None:
+    for column in (place.column for place in matched if place.field is None and place.retires is None):
         if not any(_held(memory, column) for memory in lost):
             continue
         raise TableChanged(
@@ -200,10 +200,10 @@ def _occupied(struct: StructOf, name: str, leaving: Collection[str]) -> bool:
     return struct.field(name) is not None and name not in leaving
 
 
-def _own_columns(columns: Sequence[Column], settled: Sequence[Column]) -> list[Column]:
+def _own_columns(columns: Sequence[Column], matched: Sequence[Column]) -> list[Column]:
     """A mode's own columns; the row before is made of the columns as the table calls them."""
     own = [column for column in columns if column.origin == OWN]
-    return [before_column(settled) if _is_before(column) else column for column in own]
+    return [before_column(matched) if _is_before(column) else column for column in own]
 
 
 def _is_before(column: Column) -> bool:
@@ -221,13 +221,13 @@ def _moved_along(step: Add, renames: Sequence[Rename]) -> Add:
 
 
 def _moves(
-    schema: Schema, gone: Sequence[Field], settled: Sequence[MatchedColumn], adds: Sequence[Add]
+    schema: Schema, gone: Sequence[Field], matched: Sequence[MatchedColumn], adds: Sequence[Add]
 ) -> tuple[Move, ...]:
     """Columns whose order the source tells share the places they have among themselves; others keep theirs."""
-    names = {place.field.id: place.column.name for place in settled if place.field is not None}
+    names = {place.field.id: place.column.name for place in matched if place.field is not None}
     now = [names.get(field.id, field.name) for field in schema if field not in gone]
     now += [add.column.name for add in adds if not add.parent]
-    ordered = [place.column.name for place in settled if place.column.origin == _SQL]
+    ordered = [place.column.name for place in matched if place.column.origin == _SQL]
     places = [at for at, name in enumerate(now) if name in set(ordered)]
     wanted = list(now)
     for at, name in zip(places, ordered, strict=True):
@@ -242,11 +242,11 @@ def _moves(
 
 
 def _memory(
-    schema: Schema, known: Mapping[int, Remembered], settled: Sequence[MatchedColumn], gone: Sequence[Field]
+    schema: Schema, known: Mapping[int, Remembered], matched: Sequence[MatchedColumn], gone: Sequence[Field]
 ) -> dict[str, Remembered]:
     """By name. A name in rows belongs to one field: one that has lost all of its names keeps its values and retires."""
-    names = {place.field.id: place.column.name for place in settled if place.field is not None}
-    told = [place.column for place in settled if place.column.origin != _TABLE]
+    names = {place.field.id: place.column.name for place in matched if place.field is not None}
+    told = [place.column for place in matched if place.column.origin != _TABLE]
     claimed = {name for column in told for name in column.carried_as}
     memory = {}
     for field in schema:
@@ -255,7 +255,7 @@ def _memory(
             if field.id not in names and not own.retired and left != own.carried:
                 own = replace(own, carried=left) if left else replace(own, identity=None, retired=True)
             memory[names.get(field.id, field.name)] = own
-    for place in settled:
+    for place in matched:
         column = place.column
         if column.origin != _TABLE:
             memory[column.name] = Remembered(column.identity, column.carried_as, family=column.family)

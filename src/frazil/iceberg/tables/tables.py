@@ -39,7 +39,7 @@ from frazil.iceberg.jvm.errors import (
     as_error,
     failure_of,
 )
-from frazil.iceberg.tables.column_match import settle_columns
+from frazil.iceberg.tables.column_match import matched_columns
 from frazil.iceberg.tables.create import CREATED_PROPERTY, create_table, uuid_properties
 from frazil.iceberg.tables.encryption import check_plain
 from frazil.iceberg.tables.head import Base, read_metadata
@@ -444,8 +444,8 @@ def _keeps_names(loaded: LoadedTable, source_schema: SourceSchema, options: Tabl
     """Whether every column of the source schema has its field under its own name, not in one that took over from
     another."""
     memory = remembered(loaded.properties)
-    settled = settle_columns(loaded.name, source_schema.columns, loaded.schema, memory, options, source_schema.key)
-    return all(one.column.name == column.name for one, column in zip(settled, source_schema.columns, strict=True))
+    matched = matched_columns(loaded.name, source_schema.columns, loaded.schema, memory, options, source_schema.key)
+    return all(one.column.name == column.name for one, column in zip(matched, source_schema.columns, strict=True))
 
 
 def parse_table(table: TableName, metadata: Mapping[str, Any], storage: Mapping[str, str] = _NO_STORAGE) -> LoadedTable:

@@ -60,7 +60,7 @@ class Watcher(Protocol):
     def noticed(self, source: Source) -> Sequence[str]:
         """Tables that the source offers by now and that this loop is to take in."""
 
-    def settled(self) -> Position | None:
+    def acknowledgeable(self) -> Position | None:
         """What the source may forget."""
 
     def changed(self, tables: Iterable[TargetTable]) -> None:
@@ -376,6 +376,6 @@ class ReaderLoop:
             self._capturing.landed(table, entry)
 
     def _acknowledge(self) -> None:
-        settled = self._watcher.settled()
-        if settled is not None:
-            self._source.commit(settled)
+        position = self._watcher.acknowledgeable()
+        if position is not None:
+            self._source.commit(position)

@@ -170,7 +170,7 @@ class TableRegistry:
             return
         loaded = self._tables.load(name)
         if table.loaded is not None and table.loaded.schema != loaded.schema:
-            # Somebody else changed it: what its source looks like must be settled with it anew.
+            # Somebody else changed it: what its source looks like must be matched with it anew.
             table.origin.source_schema = None
         table.loaded = loaded
         head = committer.head(name)

@@ -467,14 +467,14 @@ class Supervisor:
             self._loop_states = {**known, **dict.fromkeys(found, LoopState(Mode.STEADY, loop=self._pool.main))}
             return found
 
-    def settled(self) -> Position | None:
+    def acknowledgeable(self) -> Position | None:
         """The main tables speak for their side tables, which are published before them."""
         held = [m.progress for m in self._registry.main_tables if m.state is not TableState.NEEDS_RESYNC]
-        settled = acknowledgeable(held)
+        position = acknowledgeable(held)
         if self._agreement is None:
-            return settled
+            return position
         agreed = self._agreement.reached(self.resolved, self._registry.main_tables)
-        return agreed if is_before(agreed, settled) else settled
+        return agreed if is_before(agreed, position) else position
 
     def resync(self, name: str) -> None:
         """Loads a table anew, whatever state it is in."""

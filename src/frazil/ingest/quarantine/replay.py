@@ -30,7 +30,7 @@ from frazil import errors
 from frazil.commit.frontier_check import At, read_frontier
 from frazil.commit.machine import misfit_error
 from frazil.config.routing import routed, target_of
-from frazil.iceberg.tables.column_match import settle
+from frazil.iceberg.tables.column_match import match_columns
 from frazil.iceberg.tables.tables import LoadedTable
 from frazil.ingest.loop.components import Components
 from frazil.ingest.loop.target_tables import SourceState, TargetTable
@@ -146,7 +146,7 @@ class Replay:
             )
         known = known_by(loaded, self._main_table.options.mode)
         if known is not None:
-            source_schema = settle(self._main_table.target, source_schema, known, self._main_table.options)
+            source_schema = match_columns(self._main_table.target, source_schema, known, self._main_table.options)
         self._origin.source_schema = source_schema
         for target in self._targets:
             target.loaded = parts.tables.ensure(target.target, source_schema, target.options)

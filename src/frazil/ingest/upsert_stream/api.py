@@ -42,7 +42,7 @@ from frazil.iceberg.catalogs.open_catalog import Catalog, CatalogSettings, open_
 from frazil.iceberg.commits.committer import IcebergCommitter
 from frazil.iceberg.jvm.session import open_session
 from frazil.iceberg.system.fence_register import IcebergArbiter
-from frazil.iceberg.tables.column_match import named, settle
+from frazil.iceberg.tables.column_match import match_columns, named
 from frazil.iceberg.tables.new_schema import without_changelog
 from frazil.iceberg.tables.tables import LoadedTable, Tables
 from frazil.ingest.locate.locators import Locators, LocatorSettings
@@ -398,7 +398,9 @@ def _schema_first(place: _Place, request: UpsertRequest, exists: bool) -> tuple[
     known = KnownTable(without_changelog(loaded.schema, request.mode), remembered(loaded.properties))
     try:
         given = request.schema_in(stored)
-        source_schema = named(target, given, options) if loaded.is_unused else settle(target, given, known, options)
+        source_schema = (
+            named(target, given, options) if loaded.is_unused else match_columns(target, given, known, options)
+        )
         names = {column.name: own.name for column, own in zip(given.columns, source_schema.columns, strict=True)}
         return tables.ensure(target, source_schema, options), names
     except (errors.BadInput, errors.TableChanged) as error:

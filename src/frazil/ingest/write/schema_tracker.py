@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from frazil.config.routing import Route
 from frazil.errors import BadInput, DoesNotFit, UnknownColumn
-from frazil.iceberg.tables.column_match import contradictions, named, settle
+from frazil.iceberg.tables.column_match import contradictions, match_columns, named
 from frazil.iceberg.tables.new_schema import without_changelog
 from frazil.iceberg.tables.tables import LoadedTable
 from frazil.ingest.loop.target_tables import TargetTable
@@ -60,7 +60,7 @@ class SchemaTracker:
         if not look and contradictions(source_schema, known):
             # The source describes its columns as they are now; these rows may be older than that.
             source_schema = self._source.schemas(partitions, targets, look=True).get(table.source, source_schema)
-        return settle(table.target, source_schema, known, table.options)
+        return match_columns(table.target, source_schema, known, table.options)
 
 
 def lesson_of(error: BadInput, concerned: Sequence[Sequence[TargetTable]]) -> Sequence[TargetTable] | None:
