@@ -73,6 +73,18 @@ def test_the_statement_that_as_of_prints_runs(lab: Lab, name: str) -> None:
     assert sorted(row["b"] for row in lab.spark.sql(statement).collect()) == ["x", "y"]
 
 
+def test_the_time_that_epochs_prints_of_the_newest_epoch_is_reached(lab: Lab) -> None:
+    shown = lab.cli("epochs", f"{lab.namespace}.t").stdout
+    assert "2023-11-14 22:13:24.000 Z" in shown
+    result = lab.cli("as-of", f"{lab.namespace}.t", "2023-11-14 22:13:24.000 Z")
+    assert (result.exit_code, result.stderr) == (0, "")
+    too_old = lab.cli("as-of", f"{lab.namespace}.t", "2023-11-14T22:13:21Z")
+    assert (
+        "as of 2023-11-14T22:13:21Z: the oldest epoch that can be read is of 2023-11-14 22:13:22.000 Z"
+        in too_old.stderr
+    )
+
+
 def test_the_block_that_check_prints_can_be_pasted(lab: Lab) -> None:
     """The feed tells only the table's name, and three of the entry's settings are not about columns."""
     lab.feed.data(at(5), [upsert([1], at(5), a=1, b="x", c=1.5)], topic="wide")

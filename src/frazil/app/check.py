@@ -279,7 +279,7 @@ def _not_shown(parts: Components, taken: Route) -> CheckedTable:
         return _untold(parts, taken, note)
     checked, _ = _checked(parts, taken)
     note = (
-        f"the source shows nothing of this table, which is published up to {last.resolved}: it may have been "
+        f"the source shows nothing of this table, which is published up to {last.shown}: it may have been "
         "renamed, dropped or taken out of the changefeed; or only files behind that are gone, and it goes on with its "
         "next change"
     )

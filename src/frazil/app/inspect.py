@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from frazil import errors
+from frazil.app.moment import AskedMoment
 from frazil.commit.fence import take_fence
 from frazil.commit.frontier_check import At, Damaged, Fresh, RolledBack, read_frontier
 from frazil.commit.recovery import newest_generation, rewind_plan, source_table
@@ -72,29 +73,28 @@ def snapshot_at(parts: Components, table: str, moment: Position) -> int | None:
     return None if found is None else found.snapshot_id
 
 
-def source_snapshot(parts: Components, table: str, moment: Position | datetime) -> SourceSnapshot:
+def source_snapshot(parts: Components, table: str, moment: AskedMoment) -> SourceSnapshot:
     """Raises ConfigError if nothing that old can be read."""
     target, job = _own(parts, table), parts.config.job
-    asked = moment.isoformat() if isinstance(moment, datetime) else moment.text
     epochs = retained(parts.committer.head(target), job) if parts.tables.exists(target) else ()
-    found = next((epoch for epoch in epochs if epoch.is_within(moment)), None)
+    found = next((epoch for epoch in epochs if epoch.is_within(moment.last)), None)
     if found is None:
         oldest = (
-            f"the oldest epoch that can be read is {epochs[-1].entry.resolved}" if epochs else "nothing is published"
+            f"the oldest epoch that can be read is of {epochs[-1].entry.shown}" if epochs else "nothing is published"
         )
         raise errors.ConfigError(
-            f"{target} cannot be read as of {asked}: {oldest}",
+            f"{target} cannot be read as of {moment.text}: {oldest}",
             hint=f"`frazil epochs CONFIG {target}` lists what there is. Tags keep epochs when snapshots expire.",
             table=target.text,
-            asked=asked,
+            asked=moment.text,
         )
     return SourceSnapshot(
         table=target.text,
-        asked=asked,
+        asked=moment.text,
         snapshot_id=found.snapshot_id,
         resolved=found.entry.resolved.text,
         source_time=found.entry.source_time,
-        reached=epochs[0].reaches(moment),
+        reached=epochs[0].reaches(moment.first),
         sql=f"SELECT * FROM {sql_name(parts.config, target)} VERSION AS OF {found.snapshot_id}",
     )
 

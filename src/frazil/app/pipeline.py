@@ -7,7 +7,6 @@ with Pipeline.from_file("shop.yaml") as pipeline:    opens Spark, the catalog an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -20,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from frazil.app import check as checking
 from frazil.app import inspect as inspection
 from frazil.app.assemble import Assembly, assemble
+from frazil.app.moment import AskedMoment
 from frazil.app.service import Service, check_rescans
 from frazil.clock import Clock, SystemClock
 from frazil.commit.resync_machine import CANCEL
@@ -27,7 +27,6 @@ from frazil.config.load import load_config
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.doctor.diagnosis import Diagnosis
 from frazil.doctor.doctor import Doctor, OnProgress
-from frazil.errors import ConfigError
 from frazil.iceberg.jvm.watchdog import abandon, stop_session
 from frazil.iceberg.system.consistent_epochs import ConsistentEpochs
 from frazil.ingest.catalog_handles import checked_catalogs
@@ -36,7 +35,7 @@ from frazil.ingest.quarantine.store import listed
 from frazil.maintenance.drop import drop_table
 from frazil.maintenance.runner import Maintenance
 from frazil.model.ids import TableName
-from frazil.model.position import NotAPosition, Position, parse_position
+from frazil.model.position import Position, parse_position
 from frazil.model.results import (
     CheckReport,
     ConsistentEpoch,
@@ -158,7 +157,7 @@ class Pipeline:
     def as_of(self, table: str, moment: Position | datetime | str) -> SourceSnapshot:
         """The snapshot that shows the table as it was at a moment of the source: a position, or a time of the source's
         clock. Raises ConfigError for a text that is neither, or if nothing that old can be read."""
-        return inspection.source_snapshot(self.assembled.parts, table, parse_moment(moment))
+        return inspection.source_snapshot(self.assembled.parts, table, AskedMoment.of(moment))
 
     def read(self, table: str, as_of: Position | datetime | str | None = None) -> DataFrame:
         """The rows of a target table, now or as of a moment of the source. Raises like `as_of`."""
@@ -255,34 +254,3 @@ class Pipeline:
         if self._opened is None:
             raise RuntimeError("the pipeline is not open: use it inside `with`")
         return self._opened
-
-
-_SHOWN_TIME = re.compile(r"(\S+ \S+\.\d{3}) Z")
-
-
-def parse_moment(moment: Position | datetime | str) -> Position | datetime:
-    """A position of a source, or a time with its zone. Raises ConfigError.
-
-    A time as commands print it, `2026-03-01 12:00:00.123 Z`, is cut off after the millisecond: all of that one is
-    meant, so that an epoch is found by what was shown of it.
-    """
-    found: Position | datetime | None = None
-    if not isinstance(moment, str):
-        found = moment
-    else:
-        try:
-            found = parse_position(moment)
-        except NotAPosition:
-            shown = _SHOWN_TIME.fullmatch(moment)
-            try:
-                found = datetime.fromisoformat(f"{shown[1]}999Z" if shown else moment)
-            except ValueError:
-                found = None
-    if found is None or (isinstance(found, datetime) and found.tzinfo is None):
-        problem = "is neither a position nor a time" if found is None else "has no time zone"
-        raise ConfigError(
-            f"{moment} {problem}",
-            hint="Write a time like 2026-03-01T12:00:00Z, or, in quotes, one or a position as `frazil epochs` shows "
-            "it: '2026-03-01 12:00:00.123 Z', 1701102296662969433.0000000001.",
-        )
-    return found

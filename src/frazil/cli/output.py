@@ -21,7 +21,7 @@ from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
-from frazil.model.position import NotAPosition, parse_position
+from frazil.model.position import NotAPosition, parse_position, time_text
 
 NOTHING = "-"
 _WIDE = 10_000
@@ -118,10 +118,6 @@ def position_text(resolved: str | None) -> str | None:
     except NotAPosition:
         moment = None
     return resolved if moment is None else time_text(moment)
-
-
-def time_text(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC).isoformat(sep=' ', timespec='milliseconds').removesuffix('+00:00')} Z"
 
 
 def counted(number: int, noun: str) -> str:

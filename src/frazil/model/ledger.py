@@ -34,7 +34,7 @@ from uuid import UUID
 
 from frazil import errors
 from frazil.model.ids import JobId, TableName
-from frazil.model.position import Position, is_before, parse_position, without_login
+from frazil.model.position import Position, is_before, parse_position, time_text, without_login
 from frazil.model.table_form import TableForm
 
 FORMAT = 1
@@ -101,6 +101,11 @@ class LedgerEntry:
     def source_time(self) -> datetime | None:
         """When the source says it was at `resolved`; None if nothing tells."""
         return self.resolved.source_time if self.position_time is None else self.position_time
+
+    @property
+    def shown(self) -> str:
+        """`resolved` for people: its time, or itself if nothing tells that."""
+        return self.resolved.text if self.source_time is None else time_text(self.source_time)
 
     def to_summary(self) -> dict[str, str]:
         facts = {

@@ -213,3 +213,8 @@ def without_login(text: str) -> str:
     for login, place in _LOGINS:
         text = login.sub(place, text)
     return text
+
+
+def time_text(moment: datetime) -> str:
+    """For people, cut off after the millisecond: `2026-11-17 12:35:05.353 Z`."""
+    return f"{moment.astimezone(UTC).isoformat(sep=' ', timespec='milliseconds').removesuffix('+00:00')} Z"

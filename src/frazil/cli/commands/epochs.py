@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from frazil.cli.exit_codes import EPILOG
-from frazil.cli.output import position_text, print_json, print_table, stdout_kept_clean, time_text
+from frazil.cli.output import position_text, print_json, print_table, stdout_kept_clean
 from frazil.cli.seam import Session, json_option, on_pipeline
 from frazil.config.pipeline_config import PipelineConfig
+from frazil.model.position import time_text
 
 
 @click.command(epilog=EPILOG)

@@ -12,9 +12,10 @@ import click
 
 from frazil.app.pidfile import Daemon, ask
 from frazil.cli.exit_codes import EPILOG
-from frazil.cli.output import position_text, print_json, print_table, seconds_text, stdout_kept_clean, time_text
+from frazil.cli.output import position_text, print_json, print_table, seconds_text, stdout_kept_clean
 from frazil.cli.seam import Session, json_option, on_pipeline
 from frazil.config.pipeline_config import PipelineConfig
+from frazil.model.position import time_text
 from frazil.model.results import TableStatus
 from frazil.model.state import TableState
 
