@@ -27,6 +27,7 @@ from frazil.config.load import load_config
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.doctor.diagnosis import Diagnosis
 from frazil.doctor.doctor import Doctor, OnProgress
+from frazil.errors import ConfigError
 from frazil.iceberg.jvm.watchdog import abandon, stop_session
 from frazil.iceberg.system.consistent_epochs import ConsistentEpochs
 from frazil.ingest.catalog_handles import checked_catalogs

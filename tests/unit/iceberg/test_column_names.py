@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from frazil.iceberg.tables.column_match import RESERVED, match_columns, named
 from frazil.iceberg.tables.new_schema import first_memory, new_schema
 from frazil.model.ids import TableName
-from frazil.model.schema import LONG, Column, Field, KnownTable, Remembered, Schema, SourceSchema
+from frazil.model.schema import LONG, Column, Field, KnownTable, ListOf, Remembered, Schema, SourceSchema, StructOf
 from frazil.model.write import DeleteMode, TableOptions
 
 T = TableName(("shop",), "t")
@@ -50,6 +50,25 @@ def test_names_that_differ_in_case_only_are_told_apart_however_they_come() -> No
 
 def test_the_key_follows_its_column() -> None:
     assert named(T, source_schema("id", "_file", key=["_file", "id"]), OPTIONS).key == ("_file_2", "id")
+
+
+def test_a_dotted_name_is_told_apart_from_a_field_inside_of_a_column() -> None:
+    """Iceberg refuses a table with two fields that it finds by one name."""
+    struct = StructOf((Field(1, "b", ListOf(LONG)),))
+    nested = (Column("a", struct, "", "inferred"), Column("l", ListOf(LONG), "", "inferred"))
+    flat = [Column(name, LONG, "", "inferred") for name in ("a.b", "a.b.element", "L.element", "a.c", "a.b_2")]
+    for order in permutations([*nested, *flat]):
+        settled = named(T, SourceSchema(order, (), ""), OPTIONS)
+        assert names(settled) == {
+            "a": "a", "a.b": "a.b_3", "a.b.element": "a.b.element_2", "a.b_2": "a.b_2", "a.c": "a.c",
+            "L.element": "L.element", "l": "l_2",
+        }  # fmt: skip
+
+
+def test_a_list_that_comes_after_the_name_of_its_elements_gets_a_number() -> None:
+    table = made(named(T, source_schema("a.element", "b"), OPTIONS))
+    later = SourceSchema((*source_schema("a.element", "b").columns, Column("a", ListOf(LONG), "", "inferred")), (), "")
+    assert names(settle(T, later, table, OPTIONS)) == {"a.element": "a.element", "b": "b", "a": "a_2"}
 
 
 def test_a_column_that_comes_later_leaves_the_others_their_names() -> None:

@@ -128,6 +128,11 @@ _SIGNS = (
         (FORBIDDEN,),
         ("accessdenied", "access denied", "status code: 403", "(code: 403", "is not authorized to perform"),
     ),
+    _Sign(
+        CatalogRefused,
+        "Iceberg finds the fields within a column by dotted names: rename the column that is called like one of them",
+        words=("invalid schema: multiple fields for name",),
+    ),
     _Sign(CatalogRefused, "create the bucket, or correct catalog.warehouse or the volume's location", (NO_BUCKET,)),
     _Sign(
         CatalogRefused,

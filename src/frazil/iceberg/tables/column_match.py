@@ -5,6 +5,7 @@
     column x                   --nothing holds it-------------------------> to be added
     column n string            --field n is long, policy new-column-------> n_v2 takes over, n keeps its values
     column _file, B beside b   --readers could not tell them apart--------> _file_2, B_2, which rows carry as _file, B
+    column a.element, list a   --Iceberg calls the list's elements so-----> a.element_2
 
 A column that the table itself told (origin `table`) names its field exactly, a retired one too. Of columns that differ
 in case only, and are new at once, the first in byte order keeps its name.
@@ -12,13 +13,24 @@ in case only, and are new at once, the first in byte order keeps its name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from frazil.errors import BadInput
 from frazil.iceberg.tables.type_promotion import contradiction, fits
 from frazil.model.ids import TableName
-from frazil.model.schema import Column, Field, KnownTable, Remembered, Schema, SourceSchema
+from frazil.model.schema import (
+    Column,
+    Field,
+    KnownTable,
+    ListOf,
+    MapOf,
+    Remembered,
+    Schema,
+    SourceSchema,
+    StructOf,
+    Type,
+)
 from frazil.model.write import SchemaConflict, TableOptions
 
 _TABLE = "table"
@@ -175,7 +187,7 @@ def _names(
     """What each column is called in the table. A name that is taken by a field of somebody else, or by one that keeps
     old values, is never taken away from it."""
     matched = {field.id for field in found if field is not None}
-    fixed = {field.name for field in schema if field.id not in matched}
+    fixed = [(field.name, field.type) for field in schema if field.id not in matched]
     names = ["" if field is None else field.name for field in found]
     wanted = {}
     for place, (column, field) in enumerate(zip(columns, found, strict=True)):
@@ -184,42 +196,60 @@ def _names(
             if _memory_of(field, known).names(field.name)[0] != in_rows:
                 wanted[place] = in_rows
     while True:
-        taken = fixed | {name for place, name in enumerate(names) if name and place not in wanted}
-        refused = [place for place, name in wanted.items() if not _is_free(name, taken)]
+        kept = [(name, columns[place].type) for place, name in enumerate(names) if name and place not in wanted]
+        taken = {each for name, type_ in (*fixed, *kept) for each in _names_within(name, type_)}
+        refused = [place for place, name in wanted.items() if not _is_free(name, columns[place].type, taken)]
         if not refused:
             break
         for place in refused:
             del wanted[place]
     for place, name in wanted.items():
         names[place] = name
-    taken |= {name for name in names if name}
+        taken |= set(_names_within(name, columns[place].type))
     given = {column.name for column in columns}
+    called = {name for name, _ in fixed} | set(names)
     fresh = [place for place, field in enumerate(found) if field is None]
     for place in sorted(fresh, key=lambda place: (retires[place] is not None, columns[place].name)):
         column = columns[place]
-        is_new = retires[place] is None and column.name not in taken
-        names[place] = _told_apart(column.name, taken, given) if is_new else _version(column.carried_as[0], taken)
-        taken.add(names[place])
+        is_new = retires[place] is None and column.name not in called
+        names[place] = _told_apart(column, taken, given) if is_new else _version(column, taken)
+        taken |= set(_names_within(names[place], column.type))
+        called.add(names[place])
     return names
 
 
-def _is_free(name: str, taken: Collection[str]) -> bool:
-    """Whether no reader takes it for another one."""
-    folded = name.casefold()
-    return folded not in RESERVED and folded not in {other.casefold() for other in taken}
+def _names_within(name: str, type_: Type) -> Iterator[str]:
+    """By what Iceberg finds a field and those inside of it: no two of a table may be the same."""
+    yield name
+    inner: tuple[tuple[str, Type], ...] = ()
+    match type_:
+        case ListOf(element):
+            inner = (("element", element),)
+        case MapOf(key, value):
+            inner = (("key", key), ("value", value))
+        case StructOf(fields):
+            inner = tuple((field.name, field.type) for field in fields)
+    for part, type_of_part in inner:
+        yield from _names_within(f"{name}.{part}", type_of_part)
 
 
-def _told_apart(name: str, taken: Collection[str], given: Collection[str]) -> str:
+def _is_free(name: str, type_: Type, taken: Collection[str]) -> bool:
+    """Whether no reader takes it, or a field inside of it, for another one."""
+    folded = {each.casefold() for each in _names_within(name, type_)}
+    return name.casefold() not in RESERVED and folded.isdisjoint(other.casefold() for other in taken)
+
+
+def _told_apart(column: Column, taken: Collection[str], given: Collection[str]) -> str:
     """The name, or what no reader takes for another one; never what another column of the source is called."""
-    made_up, number = name, 2
-    while not _is_free(made_up, taken if made_up == name else {*taken, *given}):
-        made_up, number = f"{name}_{number}", number + 1
+    made_up, number = column.name, 2
+    while not _is_free(made_up, column.type, taken if made_up == column.name else {*taken, *given}):
+        made_up, number = f"{column.name}_{number}", number + 1
     return made_up
 
 
-def _version(name: str, taken: Collection[str]) -> str:
-    number = 2
-    while not _is_free(f"{name}_v{number}", taken):
+def _version(column: Column, taken: Collection[str]) -> str:
+    name, number = column.carried_as[0], 2
+    while not _is_free(f"{name}_v{number}", column.type, taken):
         number += 1
     return f"{name}_v{number}"
 
