@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from cockroach_feed import Feed, Pipeline, at, delete, source_schema, upsert
 
+from frazil.errors import SourceLost
 from frazil.model.frontier import Frontier, Window
 from frazil.model.position import Hlc
 from frazil.sources.cockroachdb.feed.location import FeedLocation
@@ -105,10 +106,49 @@ def test_a_scan_that_is_under_way_when_its_stem_is_settled_is_read_whole(
 
 def test_a_scan_that_its_own_resolved_file_covers_waits_for_no_other(feed: Feed) -> None:
     run = consumed(feed, t=source_schema(), u=source_schema())
-    written_at(feed, feed.data(at(20), [upsert([7], at(20), a=7)], topic="u", session=NEW_SESSION), 100)
+    written_at(feed, feed.data(at(20), [upsert([7], at(20), a=7)], topic="u", session=NEW_SESSION), 99)
     written_at(feed, feed.resolved(at(20)), 100)
     run.drain()
     assert [row["a"] for row in run.rows("u")] == [7]
+
+
+@pytest.mark.parametrize("session", ["a" * 16, NEW_SESSION])
+def test_a_table_that_began_before_its_stem_is_not_held_back_by_the_times_of_copies(
+    feed: Feed, ways: str, session: str
+) -> None:
+    """H14: a backfill lies at the very position that is resolved next. A copy may write its files in any order."""
+    feed.data(at(0), [upsert([n], at(0), a=n) for n in (1, 2)])
+    feed.resolved(at(0))
+    feed.resolved(H.previous())
+    run = Pipeline(feed, {"t": source_schema()})
+    written_at(feed, feed.resolved(H), 100)
+    backfill = [upsert([n], H, a=n, b="filled") for n in (1, 2)]
+    written_at(feed, feed.data(H, backfill, session=session, schema="7", number=1), 160)
+    run.drain(one_window=ways == "running")
+    run = go_on(run, ways)
+    feed.resolved(at(20))
+    run.drain()
+    assert [row["b"] for row in run.rows()] == ["filled", "filled"]
+
+
+@pytest.mark.parametrize("second", [99, 100, 101])
+def test_a_scan_that_goes_on_under_an_older_stem_is_read_whole_or_stops(feed: Feed, second: int, ways: str) -> None:
+    """Object stores tell seconds, and of copies times may say anything."""
+    run = consumed(feed, t=source_schema(), u=source_schema())
+    for path in feed.files:
+        written_at(feed, path, 100)
+    written_at(feed, feed.data(H, [upsert([7], H, a=7)], topic="u", session=NEW_SESSION), second)
+    run.restart()
+    run.drain()
+    run = go_on(run, ways)
+    feed.data(H, [upsert([8], H, a=8)], topic="u", session=NEW_SESSION, number=1)
+    feed.resolved(at(20))
+    if second < 100:
+        with pytest.raises(SourceLost, match="u: its scan went on"):
+            run.drain()
+        return
+    run.drain()
+    assert [row["a"] for row in run.rows("u")] == [7, 8]
 
 
 def written_at(feed: Feed, path: str, second: int) -> None:

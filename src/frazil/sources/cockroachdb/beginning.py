@@ -26,6 +26,7 @@ from frazil.sources.cockroachdb.feed.file_names import data_file, is_under, sess
 from frazil.sources.cockroachdb.feed.location import FeedLocation
 from frazil.sources.cockroachdb.resume_state import Notes, short
 
+_COPIES = "Of a feed that is copied, copy each .RESOLVED last, and keep the times of its files."
 _FIRST_NUMBER_MAX = 1
 """Others who write such files may count from 1."""
 
@@ -59,10 +60,15 @@ def table_scan(names: Iterable[tuple[str, str, int]]) -> PrefixSummary:
     return PrefixSummary(oldest, lowest, sessions)
 
 
-def is_late(under: Collection[str], resolved_path: str, location: FeedLocation) -> bool:
-    """Whether a table's files under the stem of a resolved file were written after it: an altered changefeed scans the
-    table there, and may be at it still. The next resolved position says that the scan is whole."""
-    return bool(under) and location.written_at(min(under)) > location.written_at(resolved_path)
+def is_scanned_still(files: Collection[str], resolved_path: str, location: FeedLocation, in_midst: bool) -> bool:
+    """Whether a table begins under the stem of a resolved file and was written after it: an altered changefeed scans it
+    there, and may be at it still. The next resolved position says that the scan is whole. Storages know seconds: of the
+    same one, what begins in the midst of a feed is taken for late, and the feed's own beginning is not."""
+    first = min(files, default="")
+    if not is_under(first, resolved_path):
+        return False
+    written, resolved = location.written_at(first), location.written_at(resolved_path)
+    return written > resolved or (in_midst and written == resolved)
 
 
 class Beginnings:
@@ -103,6 +109,15 @@ class Beginnings:
         the first of the files. `noted` is what the frontier remembers. With `merges` a scan is taken for changes, but
         for one at the very frontier: its rows would be dropped."""
         begins = stem_in(min((report.partition for report in reports), default=""))
+        under = [report for report in reports if reached is not None and is_under(report.partition, reached)]
+        if 0 < noted.scanned < sum(report.scanned for report in under):
+            raise SourceLost(
+                f"{table}: its scan went on after {reached} was read: files of it came late, or their times said "
+                "that they had not",
+                hint=f"Stop the pipeline, drop the target, and start again: the scan is whole now. {_COPIES}",
+                table=table,
+                file=max(report.partition for report in under),
+            )
         for report in reports:
             path = report.partition
             is_at_it = reached is not None and is_under(path, reached) and bool(noted.sessions) and not noted.seen

@@ -4,6 +4,7 @@
     seen      what was read of the files under R's stem, those that are named `R-...`
     since     the stamp of the oldest file that the feed held once, see `beginning`
     sessions  who wrote the table's last files, by the first digits of a session
+    scanned   rows of the scan that a table began with at R, in the midst of a feed: more of them would be lost
 
 A name under the stem may come after R.RESOLVED was settled: `ALTER CHANGEFEED ... ADD t WITH initial_scan` resumes at
 the high-water R, and until its first flush all files are named after it. They hold the scan of `t`, and changes of
@@ -16,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from frazil.errors import SourceLost
 from frazil.model.change import PartitionReport
@@ -33,6 +34,7 @@ class Notes:
     seen: str = ""
     since: str = ""
     sessions: tuple[str, ...] = ()
+    scanned: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Notes:
@@ -40,23 +42,36 @@ class Notes:
         match json.loads(text) if text else []:
             case dict() as facts:
                 carried, sessions = (tuple(facts.get(name, ())) for name in ("carried", "sessions"))
-                return cls(carried, facts.get("seen", ""), facts.get("since", ""), sessions)
+                return cls(carried, facts.get("seen", ""), facts.get("since", ""), sessions, facts.get("scanned", 0))
             case carried:
                 return cls(tuple(carried))
 
+    @classmethod
+    def of(cls, frontier: Frontier | None) -> Notes:
+        return cls() if frontier is None else cls.parse(frontier.notes)
+
     @property
     def text(self) -> str:
-        facts = {"carried": self.carried, "seen": self.seen, "since": self.since, "sessions": self.sessions}
-        return json.dumps({name: fact for name, fact in facts.items() if fact}) if any(facts.values()) else ""
+        facts = {name: fact for name, fact in asdict(self).items() if fact}
+        return json.dumps(facts) if facts else ""
 
 
 def notes_at(
-    upper: Position, border: str, reports: Sequence[PartitionReport], since: str = "", sessions: Sequence[str] = ()
+    upper: Position,
+    border: str,
+    reports: Sequence[PartitionReport],
+    since: str = "",
+    sessions: Sequence[str] = (),
+    *,
+    begins: bool = False,
 ) -> Notes:
-    """Of one table at `upper`, whose resolved file is `border`, judging by the reports of the window it lies in."""
+    """Of one table at `upper`, whose resolved file is `border`, judging by the reports of the window it lies in. With
+    `begins` they are its first, in the midst of a feed."""
     carried = {report.partition for report in reports if report.partition < border and reaches_beyond(report, upper)}
-    seen = digest(report.partition for report in reports if is_under(report.partition, border))
-    return Notes(tuple(sorted(carried)), seen, since, tuple(sessions))
+    under = [report for report in reports if is_under(report.partition, border)]
+    is_all = begins and len(under) == sum(report.partition < border for report in reports)
+    scanned = sum(report.scanned for report in under) if is_all else 0
+    return Notes(tuple(sorted(carried)), digest(report.partition for report in under), since, tuple(sessions), scanned)
 
 
 def sessions_of(reports: Sequence[PartitionReport], before: Notes) -> tuple[str, ...]:

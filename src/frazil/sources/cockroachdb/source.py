@@ -26,7 +26,7 @@ from frazil.model.frontier import Frontier, Window
 from frazil.model.position import Hlc, Position, is_before
 from frazil.model.schema import KnownTable, SourceSchema, families
 from frazil.sources.base import InputPartition, SourceTable
-from frazil.sources.cockroachdb.beginning import Beginnings, is_late
+from frazil.sources.cockroachdb.beginning import Beginnings, is_scanned_still
 from frazil.sources.cockroachdb.decode.decoder import DecodedTable, FeedDecoder
 from frazil.sources.cockroachdb.decode.envelope import EnvelopeOptions
 from frazil.sources.cockroachdb.decode.types import DEFAULT_RULES, TypeRules
@@ -207,9 +207,11 @@ class CloudFeed:
         for table, number in index.items():
             frontier = frontiers.get(table)
             own, after = topics.get(table, ()), self._resolved_path(frontier.position) if frontier else ""
+            files = self._between(own, after, upper)
             with of_table(table):
-                waits = frontier is None and is_late(self._between(own, stem_of(upper), upper), upper, self.location)
-            files = self._between(own, after, stem_of(upper) if waits else upper)
+                in_midst = self.listing.begins_before(upper)
+                if frontier is None and is_scanned_still(files, upper, self.location, in_midst):
+                    continue
             carried = {**self._late(own, after, frontier), **self._carried(table, frontier)}
             found += [self._partition(number, path, size, is_carried=False) for path, size in files.items()]
             found += [self._partition(number, path, size, is_carried=True) for path, size in carried.items()]
@@ -220,10 +222,8 @@ class CloudFeed:
 
     def _late(self, topics: Sequence[str], after: str, frontier: Frontier | None) -> dict[str, int]:
         """What lies under the frontier's stem, if it is not what was read when the frontier was published."""
-        if frontier is None:
-            return {}
-        under = self._between(topics, stem_of(after), after)
-        return {} if digest(under) == Notes.parse(frontier.notes).seen else under
+        under = {} if frontier is None else self._between(topics, stem_of(after), after)
+        return {} if digest(under) == Notes.of(frontier).seen else under
 
     def _partition(self, number: int, path: str, size: int, is_carried: bool) -> InputPartition:
         """A file that was read before is read for what lies beyond; what it drops was counted then."""
@@ -239,18 +239,16 @@ class CloudFeed:
         if table in self._unchecked:
             self._check(table, own)
             self._unchecked.discard(table)
-            self._sessions[table] = sessions_of(own, self._noted(table))
-        return notes_at(upper, self._resolved_path(upper), own, self._beginnings.since, self._sessions[table]).text
-
-    def _noted(self, table: str) -> Notes:
-        frontier = self._frontiers.get(table)
-        return Notes() if frontier is None else Notes.parse(frontier.notes)
+            self._sessions[table] = sessions_of(own, Notes.of(self._frontiers.get(table)))
+        border, since, sessions = self._resolved_path(upper), self._beginnings.since, self._sessions[table]
+        begins = self._frontiers.get(table) is None and self.listing.begins_before(border)
+        return notes_at(upper, border, own, since, sessions, begins=begins).text
 
     def _check(self, table: str, reports: Sequence[PartitionReport]) -> None:
         """Raises SourceLost if what was read does not follow from a beginning, or begins anew."""
         settings, frontier = self._settings(table), self._frontiers.get(table)
         reached = None if frontier is None else self._resolved_path(frontier.position)
-        self._beginnings.check_scans(table, reports, reached, self._noted(table), settings.merges_scans)
+        self._beginnings.check_scans(table, reports, reached, Notes.of(frontier), settings.merges_scans)
         if frontier is None and reports:
             self._beginnings.check_first(table, reports, settings.takes_part)
 
@@ -455,7 +453,7 @@ class CloudFeed:
 
     def _carried(self, table: str, frontier: Frontier | None) -> dict[str, int]:
         found = {}
-        for path in Notes.parse(frontier.notes).carried if frontier else ():
+        for path in Notes.of(frontier).carried:
             with of_table(table):
                 size = self.location.size(path)
             if size is None:

@@ -174,7 +174,7 @@ class FeedListing:
     def __init__(self, lister: Lister, latecomers: Latecomers | None = None) -> None:
         self._lister = lister
         self._latecomers = latecomers
-        self._newest = ""
+        self._oldest = self._newest = ""
         self._files: dict[str, Names] = {}
         self._resolved: dict[Hlc, str] = {}
         self.topics: set[str] = set()
@@ -182,7 +182,7 @@ class FeedListing:
 
     def begin(self, after: str) -> None:
         """Forgets what is known and goes on after this resolved file; "" is the beginning of the feed."""
-        self._newest = after
+        self._oldest = self._newest = after
         self._files = {}
         self._resolved = {}
         if self._latecomers is not None:
@@ -199,6 +199,8 @@ class FeedListing:
                 self._files.setdefault(topic, Names()).replace_after(stem, found.get(topic, Names()))
             self._resolved.update((name.stamp, name.path) for name in resolved)
             self._newest = newest
+            first = [min(name.path for name in resolved), *(names.paths[0] for names in found.values())]
+            self._oldest = self._oldest or min(first)
             if self._latecomers is not None:
                 self._latecomers.settle((path for names in found.values() for path in names.paths), newest)
         if self._latecomers is not None:
@@ -230,6 +232,10 @@ class FeedListing:
 
     def path_of(self, position: Hlc) -> str | None:
         return self._resolved.get(position)
+
+    def begins_before(self, resolved_path: str) -> bool:
+        """Whether anything of the feed sorts before the stem of this one."""
+        return self._oldest < stem_of(resolved_path)
 
     def between(self, topic: str, after: str, before: str) -> Names:
         """Settled files of a topic that sort between two paths."""
