@@ -3,6 +3,7 @@
     $FRAZIL_HOME, else $XDG_CACHE_HOME/frazil, else ~/.cache/frazil
       jars/   what Maven repositories gave us, checked
       java/   launchers of the Java we start
+      feeds/  what was seen of changefeeds in cloud storage, so that a second one in the same prefix is noticed
 
 Everything here can be deleted at any time; it is made again when needed.
 

@@ -200,7 +200,9 @@ def _make_feed(
             describe_pinned=bool(source.schema_from),
             profile=partial(_profile, spark, location, settings.options),
             table_of=partial(table_of, is_named=config.entries.names_family, is_wanted=config.entries.wants),
-            latecomers=None if source.sinkless or source.late_files is LateFiles.IGNORE else Latecomers(clock),
+            latecomers=None
+            if source.sinkless or source.late_files is LateFiles.IGNORE
+            else Latecomers(clock, cache_home() / "feeds" / f"{config.pipeline}-{location.digest}.json"),
         )
 
     if source.sinkless:

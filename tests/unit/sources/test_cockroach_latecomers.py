@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from cockroach_feed import Feed, Pipeline, at, source_schema, upsert
 from frazil.clock import SystemClock
 from frazil.errors import SourceLost
 from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.feed.file_names import resolved_paths
 from frazil.sources.cockroachdb.feed.listing import DirectoryLister, FeedListing
 from frazil.sources.cockroachdb.latecomers import Latecomers
 
@@ -24,8 +26,8 @@ A, B, C, D = (letter * 16 for letter in "abcd")
 class HandClock(SystemClock):
     seconds = 0.0
 
-    def monotonic(self) -> float:
-        return self.seconds
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.seconds, UTC)
 
 
 @dataclass
@@ -149,7 +151,61 @@ def test_who_came_late_is_remembered_when_the_feed_is_opened_again(feed: Feed, w
     told(watched, [Run(feed, (A,)), Run(feed, (B,))], reopen)
 
 
+@pytest.mark.parametrize("minutes", [1, 5, 15])
+def test_runs_that_only_drain_notice_it_together(feed: Feed, watched: Watched, tmp_path: Path, minutes: int) -> None:
+    """`run --once` now and then: each run ends long before its second look."""
+    memory = tmp_path / "home" / "feed.json"
+
+    def next_run(minute: int) -> None:
+        if minute % (minutes * MINUTE) == 0:
+            newest = max((path for path in feed.files if path.endswith(".RESOLVED")), default="")
+            watched.listing = FeedListing(DirectoryLister(feed.root), Latecomers(watched.clock, memory))
+            watched.listing.begin(newest)
+
+    error = told(watched, [Run(feed, (A,)), Run(feed, (B,))], next_run)
+    assert set(error.facts["sessions"]) == {A, B}
+    assert watched.clock.seconds < 90 * MINUTE
+
+
+def test_a_feed_that_is_opened_again_and_again_notices_it(feed: Feed, watched: Watched) -> None:
+    """As a table comes and goes."""
+
+    def reopen(minute: int) -> None:
+        watched.listing.begin(max((path for path in feed.files if path.endswith(".RESOLVED")), default=""))
+
+    told(watched, [Run(feed, (A,)), Run(feed, (B,))], reopen)
+    assert watched.clock.seconds < 40 * MINUTE
+
+
+@pytest.mark.parametrize("kept", ["", "[]", '{"settled": 1', '{"unknown": 1}'])
+def test_a_memory_that_cannot_be_read_is_none(feed: Feed, watched: Watched, tmp_path: Path, kept: str) -> None:
+    memory = tmp_path / "feed.json"
+    memory.write_text(kept, encoding="utf-8")
+    watched.listing = FeedListing(DirectoryLister(feed.root), Latecomers(watched.clock, memory))
+    told(watched, [Run(feed, (A,)), Run(feed, (B,))])
+
+
 # one feed
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+@pytest.mark.parametrize("minutes", [1, 5, 15, 25])
+def test_runs_that_only_drain_go_on_with_one_feed(
+    feed: Feed, watched: Watched, tmp_path: Path, minutes: int, elsewhere: bool
+) -> None:
+    """Also where they take turns on two machines, each of which knows what it has settled itself."""
+    run, runs = Run(feed, ("0" * 16, "1" * 16)), 0
+    for minute in HOURS:
+        if minute and minute % (45 * MINUTE) == 0:
+            run = Run(feed, (f"{minute:016x}", f"{minute + 1:016x}"), frontier=run.frontier)
+        run.flush(10 + minute)
+        if minute % (minutes * MINUTE) == 0:
+            runs += 1
+            memory = tmp_path / f"{runs % 2 if elsewhere else 0}.json"
+            settled = max(watched.listing.resolved, default=None)
+            watched.listing = FeedListing(DirectoryLister(feed.root), Latecomers(watched.clock, memory))
+            watched.listing.begin("" if settled is None else resolved_paths(settled)[2])
+        watched.at(10 + minute)
 
 
 def test_a_feed_of_many_nodes_goes_on(feed: Feed, watched: Watched) -> None:

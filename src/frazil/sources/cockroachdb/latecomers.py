@@ -20,7 +20,11 @@ comes further behind than the look before last is not seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from frazil.clock import Clock
 from frazil.errors import SourceLost
@@ -33,48 +37,84 @@ _LOOKS_MAX = 3
 _SUSPECTS_MAX = 64
 
 
+@dataclass(slots=True)
+class _Seen:
+    """Files are settled up to `settled`; `bounds` are those of the last two looks, `numbers` the highest of a file by
+    session, `suspects` how often a session came late."""
+
+    settled: str = ""
+    bounds: Sequence[str] = ()
+    looked_at: float = 0.0
+    numbers: dict[str, int] = field(default_factory=dict)
+    suspects: dict[str, int] = field(default_factory=dict)
+
+
+def _remembered(memory: Path | None) -> _Seen:
+    if memory is not None:
+        with suppress(OSError, ValueError, TypeError):
+            return _Seen(**json.loads(memory.read_text(encoding="utf-8")))
+    return _Seen()
+
+
 class Latecomers:
-    """`settle` hears of all files as they are settled, `check` looks whether others have come behind them since."""
+    """`settle` hears of all files as they are settled, `check` looks whether others have come behind them since. What
+    was seen is kept in the file `memory`, for the next process: runs that only drain are too short for a second look.
+    """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, memory: Path | None = None) -> None:
         self._clock = clock
-        self._bounds: tuple[str, str] | None = None
-        self._looked_at = 0.0
-        self._numbers: dict[str, int] = {}
-        self._suspects: dict[str, int] = {}
+        self._memory = memory
+        self._seen = _remembered(memory)
 
-    def begin(self) -> None:
-        """The feed is listed from elsewhere. Who came late before is remembered."""
-        self._bounds = None
-        self._numbers = {}
+    def begin(self, after: str) -> None:
+        """The feed is listed from this resolved file on. Who came late before is remembered."""
+        if after > self._seen.settled:  # others have read on, and nobody told of the files between
+            self._seen = _Seen(suspects=self._seen.suspects)
 
     def settle(self, paths: Iterable[str], newest: str) -> None:
         """`newest` is the resolved file they were settled with."""
-        if self._bounds is None:  # all that sorts before it may be a long history: looks begin behind it
-            self._bounds, self._looked_at = (newest, newest), self._clock.monotonic()
+        if not self._seen.bounds:  # all that sorts before it may be a long history: looks begin behind it
+            self._seen.bounds, self._seen.looked_at = (newest, newest), self._now
         else:
-            self._numbers = _highest(paths, self._numbers)
+            self._seen.numbers = _highest(paths, self._seen.numbers)
+        self._seen.settled = max(self._seen.settled, newest)
+        self._keep()
 
     def check(self, newest: str, names_after: Callable[[str], Iterable[str]]) -> None:
         """Raises SourceLost if a session comes late again and again. `newest` is the newest resolved file."""
-        now = self._clock.monotonic()
-        if self._bounds is None or newest == self._bounds[1] or now - self._looked_at < LOOK_SECONDS:
+        seen, now = self._seen, self._now
+        if not seen.bounds or newest == seen.bounds[1] or now - seen.looked_at < LOOK_SECONDS:
             return
-        found = sorted(path for path in names_after(self._bounds[0]) if path < stem_of(newest))
+        found = sorted(path for path in names_after(seen.bounds[0]) if path < stem_of(newest))
         late = {session: path for path in found if (session := self._late(path))}
-        self._numbers = _highest(found, {})
-        self._bounds, self._looked_at = (self._bounds[1], newest), now
+        seen.numbers = _highest(found, {})
+        seen.bounds, seen.looked_at = (seen.bounds[1], newest), now
+        for session in late:
+            seen.suspects[session] = seen.suspects.pop(session, 0) + 1
+        for session in list(seen.suspects)[:-_SUSPECTS_MAX]:
+            del seen.suspects[session]
+        self._keep()
         for session, path in late.items():
-            self._suspects[session] = self._suspects.pop(session, 0) + 1
-            if self._suspects[session] >= _LOOKS_MAX:
-                raise _shared(session, path, [known for known in self._numbers if known != session])
-        for session in list(self._suspects)[:-_SUSPECTS_MAX]:
-            del self._suspects[session]
+            if seen.suspects.get(session, 0) >= _LOOKS_MAX:
+                raise _shared(session, path, [known for known in seen.numbers if known != session])
+
+    @property
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+    def _keep(self) -> None:
+        """What cannot be kept is only forgotten with the process."""
+        if self._memory is not None:
+            with suppress(OSError):
+                self._memory.parent.mkdir(parents=True, exist_ok=True)
+                part = self._memory.with_suffix(".part")
+                part.write_text(json.dumps(asdict(self._seen)), encoding="utf-8")
+                part.replace(self._memory)
 
     def _late(self, path: str) -> str:
         """The session of a file that was not there when it should have been; else empty."""
         match number_in(path):
-            case (_, session, number) if number > self._numbers.get(session, -1):
+            case (_, session, number) if number > self._seen.numbers.get(session, -1):
                 return session
         return ""
 

@@ -186,7 +186,7 @@ class FeedListing:
         self._files = {}
         self._resolved = {}
         if self._latecomers is not None:
-            self._latecomers.begin()
+            self._latecomers.begin(after)
 
     def advance(self) -> tuple[Hlc, ...]:
         """Lists what is new, and again if a resolved position is among it. Returns all that are settled. Raises

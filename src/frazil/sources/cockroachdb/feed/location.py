@@ -9,6 +9,7 @@ Errors become what the caller can do: gone (SourceLost), refused (ConfigError), 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 from collections.abc import Iterator, Mapping
@@ -81,6 +82,11 @@ class FeedLocation:
         parts = urlsplit(without_login(self.url))
         path = "/".join(part for part in parts.path.split("/") if part)
         return f"{parts.scheme.lower()}://{parts.netloc}" + (f"/{path}" if path else "")
+
+    @property
+    def digest(self) -> str:
+        """Tells one place from another."""
+        return hashlib.sha256(self.normalised.encode()).hexdigest()[:12]
 
     @property
     def shown(self) -> str:
