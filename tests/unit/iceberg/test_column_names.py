@@ -68,7 +68,7 @@ def test_a_dotted_name_is_told_apart_from_a_field_inside_of_a_column() -> None:
 def test_a_list_that_comes_after_the_name_of_its_elements_gets_a_number() -> None:
     table = made(named(T, source_schema("a.element", "b"), OPTIONS))
     later = SourceSchema((*source_schema("a.element", "b").columns, Column("a", ListOf(LONG), "", "inferred")), (), "")
-    assert names(settle(T, later, table, OPTIONS)) == {"a.element": "a.element", "b": "b", "a": "a_2"}
+    assert names(match_columns(T, later, table, OPTIONS)) == {"a.element": "a.element", "b": "b", "a": "a_2"}
 
 
 def test_a_column_that_comes_later_leaves_the_others_their_names() -> None:
