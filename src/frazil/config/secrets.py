@@ -32,6 +32,8 @@ _NOT_SECRETS = frozenset({"columns"})
 """Maps whose keys are the user's own names: a column called `token` has a type, not a secret."""
 
 
+_PLAIN_VALUES = frozenset({"true", "false", "vended-credentials", "remote-signing"})
+"""Values that say what is done with secrets, such as `token-refresh-enabled: false`."""
 _ALL_SECRETS = frozenset({"headers"})
 """Maps of which nobody can tell by its name what is a secret."""
 _SECRETS_IN = {"options": {"key"}}
@@ -77,11 +79,14 @@ def masked(config: BaseModel) -> dict[str, Any]:
 class Redactor:
     """Replaces what must not be shown in text of any origin."""
 
-    def __init__(self, config: BaseModel | None = None) -> None:
-        found = set(_secrets("", config.model_dump(mode="json"))) if config is not None else set()
+    def __init__(self, config: BaseModel | Mapping[str, Any] | None = None) -> None:
+        """Of a configuration, or of the properties of a catalog."""
+        found = set(_secrets("", config.model_dump(mode="json") if isinstance(config, BaseModel) else config))
         found |= {unquote(secret) for secret in found}
         # The longest first: one secret may begin with another.
-        self._secrets = sorted((s for s in found if len(s) >= SHORTEST_SECRET), key=len, reverse=True)
+        self._secrets = sorted(
+            (s for s in found if len(s) >= SHORTEST_SECRET and s not in _PLAIN_VALUES), key=len, reverse=True
+        )
 
     def hides(self, name: str) -> bool:
         return is_secret_name(name)

@@ -28,7 +28,7 @@ from pydantic import Field, field_validator, model_validator
 from frazil.config.block import LocalOrCloud, Settings, problem
 from frazil.config.parse_values import TextMap
 from frazil.storage.options import AZURE_LOGIN, CA_FILE, GCS_KEY_FILE, HDFS_NAMENODES, HDFS_TOKEN, HDFS_USER, PROFILE
-from frazil.storage.url import scheme_of
+from frazil.storage.url import FILE_IO, kind_of, scheme_of
 
 _AZURE_HOST = "dfs.core.windows.net"
 _DEFAULT_REGION = "us-east-1"
@@ -49,12 +49,7 @@ _SCHEMES = {
     VolumeType.AZURE: ("abfs", "abfss", "wasb", "wasbs"),
     VolumeType.HDFS: ("hdfs", "webhdfs", "swebhdfs"),
 }
-_FILE_IO = {
-    VolumeType.S3: "org.apache.iceberg.aws.s3.S3FileIO",
-    VolumeType.GCS: "org.apache.iceberg.gcp.gcs.GCSFileIO",
-    VolumeType.AZURE: "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
-    VolumeType.HDFS: "org.apache.iceberg.hadoop.HadoopFileIO",
-}
+_HADOOP_FILE_IO = "org.apache.iceberg.hadoop.HadoopFileIO"
 _OPTIONS = {
     VolumeType.LOCAL: (),
     VolumeType.S3: (
@@ -275,7 +270,9 @@ class VolumeConfig(Settings):
                     "hadoop.hadoop.security.authentication": "kerberos" if self.kerberos else None,
                     **{f"hadoop.{name}": value for name, value in self.hadoop.items()},
                 }
-        derived = {"io-impl": _FILE_IO.get(self.type), CA_FILE: self.ca_file, **derived}
+        kind = kind_of(self.location)
+        file_io = _HADOOP_FILE_IO if self.type is VolumeType.HDFS else FILE_IO[kind] if kind else None
+        derived = {"io-impl": file_io, CA_FILE: self.ca_file, **derived}
         return {**{name: value for name, value in derived.items() if value}, **self.properties}
 
     def _s3(self) -> dict[str, str | None]:

@@ -23,6 +23,12 @@ class StoreKind(StrEnum):
     AZURE = "Azure storage"
 
 
+FILE_IO = {
+    StoreKind.S3: "org.apache.iceberg.aws.s3.S3FileIO",
+    StoreKind.GCS: "org.apache.iceberg.gcp.gcs.GCSFileIO",
+    StoreKind.AZURE: "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
+}
+"""What Iceberg reaches them with."""
 SCHEMES = {
     "s3": StoreKind.S3,
     "s3a": StoreKind.S3,
@@ -55,6 +61,11 @@ def scheme_of(url: str) -> str:
     """The scheme in lower case; empty for a plain path."""
     scheme, separator, _ = url.partition(":")
     return scheme.lower() if separator and "/" not in scheme else ""
+
+
+def kind_of(url: str) -> StoreKind | None:
+    """None for what is no object store."""
+    return SCHEMES.get(scheme_of(url))
 
 
 def is_object_store(url: str) -> bool:

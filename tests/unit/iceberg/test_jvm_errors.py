@@ -4,7 +4,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from frazil.errors import CatalogRefused, CatalogUnavailable, ConfigError, TableChanged
-from frazil.iceberg.jvm.errors import JAVA_ERRORS, JavaFailure, as_error, commit_answer, failure_of, masked, secrets_in
+from frazil.iceberg.jvm.errors import JAVA_ERRORS, JavaFailure, as_error, commit_answer, failure_of
 from frazil.model.commit import Conflicted, Refused, Unknown
 
 ICEBERG = "org.apache.iceberg.exceptions."
@@ -95,8 +95,9 @@ def test_other_questions_become_errors_that_say_where(name: str, message: str, k
 
 
 def test_values_of_secret_properties_are_masked() -> None:
-    secrets = secrets_in({"credential": "id:hunter2", "token": "abcdef", "s3.secret-access-key": "zzzz", "uri": "http"})
-    assert masked("id:hunter2 hunter2 abcdef zzzz http", secrets) == "**** **** **** **** http"
+    secrets = {"credential": "id:hunter2", "token": "abcdef", "s3.secret-access-key": "zzzz", "uri": "http"}
+    error = failure_of(Py4JError("id:hunter2 hunter2 abcdef zzzz http"), secrets)
+    assert error.message == "*** *** *** *** http"
 
 
 @pytest.mark.parametrize(
@@ -132,5 +133,10 @@ def test_a_cause_tells_as_much_as_the_exception_itself() -> None:
 
 
 def test_headers_are_secrets_and_words_of_the_protocol_are_not() -> None:
-    secrets = secrets_in({"header.X-Tenant": "shop-7", "header.X-Iceberg-Access-Delegation": "vended-credentials"})
-    assert secrets == ("shop-7",)
+    properties = {
+        "header.X-Tenant": "shop-7",
+        "header.X-Iceberg-Access-Delegation": "vended-credentials",
+        "token-refresh-enabled": "false",
+    }
+    error = failure_of(Py4JError("shop-7 has no vended-credentials: false"), properties)
+    assert error.message == "*** has no vended-credentials: false"

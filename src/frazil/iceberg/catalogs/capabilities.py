@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from frazil.errors import ConfigError
 from frazil.iceberg.catalogs.open_catalog import Catalog
 from frazil.iceberg.catalogs.rest import COMMIT_TRANSACTION, CREATE_VIEW, RENAME_TABLE, endpoints
-from frazil.iceberg.catalogs.settings import CatalogSettings, CatalogType, scheme_of
+from frazil.iceberg.catalogs.settings import CatalogSettings, CatalogType
 from frazil.model.ids import TableName
 from frazil.model.write import DeleteMode, TableOptions
+from frazil.storage.url import scheme_of
 
 WITHOUT_V3 = 2
 _DELETES_FROM_VERSION = 2
@@ -70,7 +71,7 @@ def by_type(settings: CatalogSettings) -> Capabilities:
         case CatalogType.JDBC:
             return Capabilities(views=True)
         case CatalogType.HADOOP:
-            on_hdfs = scheme_of(settings.warehouse) in ("hdfs", "viewfs", "webhdfs")
+            on_hdfs = scheme_of(settings.warehouse or "") in ("hdfs", "viewfs", "webhdfs")
             note = "a table is a directory and cannot be renamed"
             if on_hdfs:
                 return Capabilities(rename=False, notes=(note,))

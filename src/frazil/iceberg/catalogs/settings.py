@@ -27,16 +27,12 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from frazil.config.catalogs import CatalogType as CatalogType
 from frazil.errors import ConfigError
+from frazil.storage.url import FILE_IO, kind_of
 
 DEFAULT_NAME = "frazil"
 DELEGATION_HEADER = "header.X-Iceberg-Access-Delegation"
 _BUSY_TIMEOUT_MS = 60_000
 _REMOTE = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "hdfs", "viewfs", "webhdfs", "http", "https")
-_FILE_IO = {
-    **dict.fromkeys(("s3", "s3a", "s3n"), "org.apache.iceberg.aws.s3.S3FileIO"),
-    "gs": "org.apache.iceberg.gcp.gcs.GCSFileIO",
-    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "org.apache.iceberg.azure.adlsv2.ADLSFileIO"),
-}
 _TABLE_BUCKET_REGION = re.compile(r"arn:[a-z-]+:s3tables:(?P<region>[a-z0-9-]+):")
 
 
@@ -133,10 +129,10 @@ class CatalogSettings:
 def iceberg_properties(settings: CatalogSettings) -> dict[str, str]:
     """What iceberg-java is told. A memory catalog must be prepared first."""
     derived = _by_type(settings)
-    file_io = _FILE_IO.get(scheme_of(derived.get("warehouse")))
-    if file_io is not None and not settings.type.speaks_rest:
+    kind = kind_of(derived.get("warehouse", ""))
+    if kind is not None and not settings.type.speaks_rest:
         # A REST catalog resolves the file system of each table by its location; others take one for all.
-        derived["io-impl"] = file_io
+        derived["io-impl"] = FILE_IO[kind]
     return {**derived, **settings.properties}
 
 
@@ -173,10 +169,6 @@ def without_credentials(uri: str) -> str:
     if not parts.netloc:
         return prefix + uri.partition("?")[0]
     return prefix + urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def scheme_of(place: str | None) -> str:
-    return urlsplit(place or "").scheme if "://" in (place or "") else ""
 
 
 def is_remote(place: str | None) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors.exceptions.captured import CapturedException
 
+from frazil.config.secrets import Redactor
 from frazil.errors import CatalogRefused, CatalogUnavailable, ConfigError, FrazilError, TableChanged
 from frazil.model.commit import CommitAnswer, Conflicted, Refused, Unknown
 
@@ -55,10 +56,6 @@ _REFUSALS = {
 }
 _GONE = "the table {table} does not exist (any more): restore it, or start the pipeline again, which makes it anew"
 _IO_ERROR = "java.io.IOException"
-_SECRET_WORDS = ("token", "secret", "password", "credential", "key", "signature", "header.", "sas")
-_NO_SECRETS = ("true", "false", "vended-credentials", "remote-signing")
-_SHORTEST_SECRET = 4
-_MASK = "****"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,20 +184,20 @@ _SIGNS = (
 
 def failure_of(error: BaseException, properties: Mapping[str, str] | None = None) -> JavaFailure:
     """Reads a Py4J error. `properties` are the catalog's: values that look secret are masked in the message."""
-    secrets = secrets_in(properties or {})
+    hide = Redactor(properties)
     match error:
         case Py4JJavaError() | CapturedException():
             exception = error.java_exception if isinstance(error, Py4JJavaError) else error._origin
             try:
-                return _java_failure(exception, secrets)
+                return _java_failure(exception, hide)
             except (Py4JError, OSError, AttributeError):
                 return JavaFailure((LOST_JVM,), (), "the JVM ended while it was asked about an exception")
         case Py4JNetworkError() | OSError():
-            return JavaFailure((LOST_JVM,), (), masked(str(error), secrets) or "no answer")
+            return JavaFailure((LOST_JVM,), (), hide(str(error)) or "no answer")
         case Py4JError() if _has_no_answer(error):
-            return JavaFailure((LOST_JVM,), (), masked(str(error), secrets))
+            return JavaFailure((LOST_JVM,), (), hide(str(error)))
         case _:
-            return JavaFailure((type(error).__name__,), (), masked(str(error), secrets))
+            return JavaFailure((type(error).__name__,), (), hide(str(error)))
 
 
 def _has_no_answer(error: Py4JError) -> bool:
@@ -252,22 +249,7 @@ def as_error(
     return CatalogUnavailable(message, hint=f"check that the catalog at {endpoint} runs and is reachable", **facts)
 
 
-def secrets_in(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Values that must not be shown, the longest first; a credential id:secret hides its secret as well."""
-    found: set[str] = set()
-    for key, value in properties.items():
-        if any(word in key.lower() for word in _SECRET_WORDS) and value not in _NO_SECRETS:
-            found.update(part for part in (value, value.partition(":")[2]) if len(part) >= _SHORTEST_SECRET)
-    return tuple(sorted(found, key=len, reverse=True))
-
-
-def masked(text: str, secrets: tuple[str, ...]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, _MASK)
-    return text
-
-
-def _java_failure(exception: Any, secrets: tuple[str, ...]) -> JavaFailure:
+def _java_failure(exception: Any, hide: Redactor) -> JavaFailure:
     causes: list[str] = []
     messages = [exception.getMessage() or ""]
     cause = exception.getCause()
@@ -277,9 +259,7 @@ def _java_failure(exception: Any, secrets: tuple[str, ...]) -> JavaFailure:
             messages.append(message)
         cause = cause.getCause()
     text = "; ".join(message for message in messages if message).splitlines()
-    return JavaFailure(
-        tuple(_class_chain(exception)), tuple(causes), masked(text[0] if text else "no message", secrets)
-    )
+    return JavaFailure(tuple(_class_chain(exception)), tuple(causes), hide(text[0] if text else "no message"))
 
 
 def _class_chain(exception: Any) -> list[str]:

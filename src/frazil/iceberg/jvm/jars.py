@@ -35,9 +35,9 @@ from frazil.iceberg.catalogs.settings import (
     CatalogSettings,
     CatalogType,
     iceberg_properties,
-    scheme_of,
 )
 from frazil.paths import cache_home
+from frazil.storage.url import StoreKind, kind_of
 
 REPOSITORY_VARIABLE = "FRAZIL_MAVEN_REPOSITORY"
 _IVY_CLASS = "org/apache/ivy/plugins/resolver/IBiblioResolver.class"
@@ -107,11 +107,7 @@ MYSQL = Jar(
     "f2ca3dfaf00d4aa311470db7ea3051962944ba0cb60005a2f75467549c39f425",
 )
 NEEDED = (ICEBERG, SQLITE)
-_BY_SCHEME = {
-    **dict.fromkeys(("s3", "s3a", "s3n"), AWS),
-    "gs": GCP,
-    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), AZURE),
-}
+_BY_KIND = {StoreKind.S3: AWS, StoreKind.GCS: GCP, StoreKind.AZURE: AZURE}
 _BY_PREFIX = {"s3.": AWS, "glue.": AWS, "rest.sign": AWS, "gcs.": GCP, "adls.": AZURE}
 _BY_CLASS = {"org.apache.iceberg.aws.": AWS, "org.apache.iceberg.gcp.": GCP, "org.apache.iceberg.azure.": AZURE}
 _BY_DATABASE = {"jdbc:postgresql:": POSTGRESQL, "jdbc:mysql:": MYSQL}
@@ -150,8 +146,8 @@ def _jars_of(settings: CatalogSettings) -> Iterator[Jar]:
 
 
 def _storage_jars(properties: Mapping[str, str]) -> Iterator[Jar]:
-    if jar := _BY_SCHEME.get(scheme_of(properties.get("warehouse"))):
-        yield jar
+    if kind := kind_of(properties.get("warehouse", "")):
+        yield _BY_KIND[kind]
     for name, value in properties.items():
         yield from (jar for prefix, jar in _BY_PREFIX.items() if name.startswith(prefix))
         yield from (jar for prefix, jar in _BY_CLASS.items() if name == "io-impl" and value.startswith(prefix))

@@ -31,6 +31,7 @@ from frazil.iceberg.tables.reachability import Reach, to_stream
 from frazil.iceberg.tables.storage import is_local, table_location
 from frazil.iceberg.tables.tables import Tables
 from frazil.model.ids import TableName
+from frazil.storage.files.open_file import local_path
 from frazil.storage.table_locations import DATA_PATH, METADATA_PATH, lies_in, own_locations
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -194,14 +195,9 @@ class TableFiles:
         return failed
 
 
-def _local(path: str) -> str:
-    rest = path.removeprefix("file:")
-    return "/" + rest.lstrip("/") if rest.startswith("//") else rest
-
-
 def _delete_locally(path: str) -> str | None:
     """None, or why it is still there. Folders of ours that are empty then go too."""
-    local = _local(path)
+    local = local_path(path)
     try:
         os.remove(local)
     except (FileNotFoundError, NotADirectoryError):
@@ -225,7 +221,7 @@ def _is_own(folder: str) -> bool:
 
 
 def _list_locally(folder: str) -> Sequence[ListedFile]:
-    root = _local(folder.rstrip("/"))
+    root = local_path(folder.rstrip("/"))
     found = []
     for directory, _, names in os.walk(root):
         for name in names:

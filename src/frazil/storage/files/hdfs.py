@@ -12,8 +12,8 @@ from __future__ import annotations
 import http.client
 from collections.abc import Mapping
 
-from frazil.errors import CatalogRefused, ConfigError, FrazilError, StorageUnavailable, TableChanged
-from frazil.storage.files.ranged import TAIL_BYTES, RangedInput
+from frazil.errors import CatalogRefused, ConfigError, FrazilError, StorageUnavailable
+from frazil.storage.files.ranged import TAIL_BYTES, RangedInput, file_gone
 from frazil.storage.files.webhdfs import HdfsAnswer, WebHdfs
 from frazil.storage.url import scheme_of
 
@@ -154,12 +154,7 @@ def _file_of(path: str) -> str:
 
 def _read_error(said: HdfsAnswer, service: WebHdfs, path: str) -> FrazilError:
     if said.exception in _GONE:
-        return TableChanged(
-            f"{path} is gone, and a live snapshot of the table needs it",
-            hint="Somebody removed a file of the table without a commit. Restore it, or roll the table back to a"
-            " snapshot whose files all exist; then `frazil check`.",
-            path=path,
-        )
+        return file_gone(path)
     return _refused(said, service, f"cannot read {path}", path)
 
 

@@ -16,10 +16,10 @@ import threading
 from collections.abc import Iterator, Mapping
 
 from frazil.clock import SystemClock
-from frazil.errors import CatalogRefused, ConfigError, FrazilError, StorageUnavailable, TableChanged
+from frazil.errors import CatalogRefused, ConfigError, FrazilError, StorageUnavailable
 from frazil.storage.client import Store, store_for
 from frazil.storage.errors import FailureKind, StorageFailure, StoreFailed, explained
-from frazil.storage.files.ranged import TAIL_BYTES, RangedInput
+from frazil.storage.files.ranged import TAIL_BYTES, RangedInput, file_gone
 from frazil.storage.url import parse_place
 
 _CLAIM = b"frazil: being written by "
@@ -187,13 +187,7 @@ class ObjectInput(RangedInput):
 def read_error(failure: StorageFailure, store: Store, path: str) -> FrazilError:
     """Why a file of a live snapshot could not be read."""
     if failure.kind in (FailureKind.GONE, FailureKind.EMPTY_RANGE):
-        return TableChanged(
-            f"{path} is gone, and a live snapshot of the table needs it",
-            hint="Somebody removed a file of the table without a commit. Restore it, or roll the table back to a"
-            " snapshot whose files all exist; then `frazil check`.",
-            path=path,
-            endpoint=store.settings.endpoint,
-        )
+        return file_gone(path, endpoint=store.settings.endpoint)
     return store_error(failure, store, path, "read")
 
 

@@ -22,9 +22,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from frazil.errors import CatalogRefused, ConfigError, FrazilError, StorageUnavailable, TableChanged
+from frazil.errors import CatalogRefused, ConfigError, FrazilError, StorageUnavailable
 from frazil.storage.files.hdfs import HdfsInput, HdfsOutput, is_hdfs
 from frazil.storage.files.object import ObjectInput, ObjectOutput
+from frazil.storage.files.ranged import file_gone
 from frazil.storage.url import is_object_store
 
 _REFUSALS = {
@@ -84,12 +85,7 @@ def input_error(error: OSError, path: str) -> FrazilError:
     reason = os.strerror(error.errno) if error.errno else str(error)
     facts = {"path": path, "errno": error.errno}
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return TableChanged(
-            f"{path} is gone, and a live snapshot of the table needs it",
-            hint="Somebody removed a file of the table without a commit. Restore it, or roll the table back to a"
-            " snapshot whose files all exist; then `frazil check`.",
-            **facts,
-        )
+        return file_gone(path, errno=error.errno)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EISDIR):
         hint = "Let the user that runs Frazil and the Spark executors read the table's files."
         return CatalogRefused(f"cannot read {path}: {reason}", hint=hint, **facts)

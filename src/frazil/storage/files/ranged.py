@@ -10,8 +10,21 @@ import io
 import os
 from typing import Any
 
+from frazil.errors import TableChanged
+
 TAIL_BYTES = 256 << 10
 READ_AHEAD_BYTES = 1 << 20
+
+
+def file_gone(path: str, **facts: Any) -> TableChanged:
+    """Of a file that was to be read, wherever it lay."""
+    return TableChanged(
+        f"{path} is gone, and a live snapshot of the table needs it",
+        hint="Somebody removed a file of the table without a commit. Restore it, or roll the table back to a"
+        " snapshot whose files all exist; then `frazil check`.",
+        path=path,
+        **facts,
+    )
 
 
 class RangedInput(io.RawIOBase):
