@@ -33,7 +33,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -319,6 +319,19 @@ class KnownTable:
 
     schema: Schema
     columns: Mapping[int, Remembered] = field(default_factory=dict)
+
+    def as_columns(
+        self, origin: str, source_type: Callable[[Field], str], *, retired: bool = False
+    ) -> tuple[Column, ...]:
+        """Its fields as columns of the source: the retired ones, or all others."""
+        found = []
+        for f in self.schema:
+            own = self.columns.get(f.id, Remembered())
+            if own.retired is retired:
+                names = () if own.carried == (f.name,) else own.carried
+                text = source_type(f)
+                found.append(Column(f.name, f.type, text, origin, f.required, own.identity, names, own.family))
+        return tuple(found)
 
 
 def remembered(properties: Mapping[str, str]) -> dict[int, Remembered]:

@@ -15,18 +15,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from frazil.data.pieces import pieces
 from frazil.errors import StorageUnavailable
 from frazil.model.change import Op
 from frazil.model.position import ClusterTime
 from frazil.sources.base import Cut, InputPartition
 from frazil.sources.cutting_reader import PartitionCutter, ReadChanges
 from frazil.sources.mongodb.client.connection import connected, timestamp_of
-from frazil.sources.mongodb.decode.bson_scan import Bytes
-from frazil.sources.mongodb.decode.documents import keys_of
 from frazil.sources.mongodb.decode.field_paths import strangers
 from frazil.sources.mongodb.load.scan import batches
 from frazil.sources.mongodb.stream.replies import ReplyBatch
@@ -102,14 +98,14 @@ def _range_rows(uri: str, facts: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
 
 
 def _spooled(batch: ReplyBatch, position: ClusterTime, table: str) -> pa.RecordBatch:
-    data, count = Bytes(batch.data), len(batch.starts)
-    starts, ends = np.array(batch.starts, np.int64), np.array(batch.ends, np.int64)
+    keys, documents = batch.rows(table)
+    count = len(keys)
     columns = [
-        keys_of(data, starts, ends, table),
+        keys,
         pa.repeat(pa.scalar(position.time, pa.int64()), count),
         pa.repeat(pa.scalar(position.step, pa.int64()), count),
         pa.repeat(pa.scalar(int(Op.UPSERT), pa.int32()), count),
-        pieces(data.u1, starts, ends),
+        documents,
         pa.nulls(count, pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SPOOLED)

@@ -124,45 +124,21 @@ _SIMPLE: dict[str, tuple[Family, Type]] = {
     "PG_LSN": (Family.LSN, iceberg.STRING),
     **dict.fromkeys(
         [
-            "STRING",
-            "TEXT",
-            "VARCHAR",
-            "CHARACTER VARYING",
-            "CHAR",
-            "CHARACTER",
-            "BPCHAR",
-            "NAME",
-            "ENUM",
-            "INET",
-            "INTERVAL",
-            "TIMETZ",
-            "TIME WITH TIME ZONE",
-            "BOX2D",
-            "TSVECTOR",
-            "TSQUERY",
-            "LTREE",
-            "JSONPATH",
+            *("STRING", "TEXT", "VARCHAR", "CHARACTER VARYING", "CHAR", "CHARACTER", "BPCHAR", "NAME", "ENUM", "INET"),
+            *("INTERVAL", "TIMETZ", "TIME WITH TIME ZONE", "BOX2D", "TSVECTOR", "TSQUERY", "LTREE", "JSONPATH"),
             "REFCURSOR",
         ],
         (Family.TEXT, iceberg.STRING),
     ),
 }
 _DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
-_LENGTHS = (
-    "STRING",
-    "TEXT",
-    "VARCHAR",
-    "CHARACTER VARYING",
-    "CHAR",
-    "CHARACTER",
-    "BPCHAR",
-    "BIT",
-    "VARBIT",
-    "BIT VARYING",
+_WITH_A_NUMBER = frozenset(
+    (
+        *("STRING", "TEXT", "VARCHAR", "CHARACTER VARYING", "CHAR", "CHARACTER", "BPCHAR", "BIT", "VARBIT"),
+        *("BIT VARYING", "TIMESTAMP", "TIMESTAMPTZ", "TIME", "TIMETZ", "INTERVAL", "FLOAT", "VECTOR"),
+        *(f"{name} WITH{out} TIME ZONE" for name in ("TIMESTAMP", "TIME") for out in ("", "OUT")),
+    )
 )
-_PRECISIONS = ("TIMESTAMP", "TIMESTAMPTZ", "TIME", "TIMETZ", "INTERVAL", "FLOAT", "VECTOR")
-_ZONES = tuple(f"{name} WITH{out} TIME ZONE" for name in ("TIMESTAMP", "TIME") for out in ("", "OUT"))
-_WITH_A_NUMBER = frozenset((*_LENGTHS, *_PRECISIONS, *_ZONES))
 _WITH_ANYTHING = frozenset(("GEOMETRY", "GEOGRAPHY", "ENUM", "TUPLE", "RECORD"))
 _KNOWN = (*_SIMPLE, *_DECIMALS)
 _FORM = re.compile(r'([A-Z_"][A-Z0-9_" ]*?)\s*(?:\(\s*([^()]*)\s*\))?\s*(WITH(?:OUT)? TIME ZONE)?')

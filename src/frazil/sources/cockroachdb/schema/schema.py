@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from frazil.errors import BadInput, ConfigError
 from frazil.model import schema as iceberg
-from frazil.model.schema import Column, Field, KnownTable, ListOf, Remembered, Type, same_type
+from frazil.model.schema import Column, Field, KnownTable, ListOf, Type, same_type
 from frazil.sources.cockroachdb.decode.types import DEFAULT_RULES, TypeRules, column, parse_source_type
 from frazil.sources.cockroachdb.schema.enriched import ENRICHED, Described
 from frazil.sources.cockroachdb.schema.profile import ColumnProfile, Profile, ValueKind
@@ -80,24 +80,18 @@ def from_enriched(profile: Profile) -> Knowledge:
 def from_target(known: KnownTable) -> Knowledge:
     """A field's doc names its source type if we created it; else the type that Iceberg's stands for. The names that
     rows carry it by, and the source's identity of it, are what the table remembers. Retired fields are left out."""
-    schema = known.schema
-    columns = tuple(_from_field(f, known.columns.get(f.id, Remembered())) for f in schema)
-    retired = {f.name for f in schema if f.id in known.columns and known.columns[f.id].retired}
-    by_id = {f.id: f.name for f in schema}
-    key = tuple(by_id[i] for i in schema.identifier_ids if i in by_id)
-    return Knowledge(tuple(c for c in columns if c.name not in retired), key, TABLE)
+    by_id = {f.id: f.name for f in known.schema}
+    key = tuple(by_id[i] for i in known.schema.identifier_ids if i in by_id)
+    return Knowledge(known.as_columns(TABLE, _source_type), key, TABLE)
 
 
 def retired_columns(known: KnownTable) -> tuple[Column, ...]:
     """Fields whose source column goes on in another one: rows of old may still fit them, and them only."""
-    memory = known.columns
-    return tuple(_from_field(f, memory[f.id]) for f in known.schema if f.id in memory and memory[f.id].retired)
+    return known.as_columns(TABLE, _source_type, retired=True)
 
 
-def _from_field(field: Field, memory: Remembered) -> Column:
-    carried = () if memory.carried == (field.name,) else memory.carried
-    source_type = _source_of(field.type, field.doc)
-    return Column(field.name, field.type, source_type, TABLE, field.required, memory.identity, carried, memory.family)
+def _source_type(of: Field) -> str:
+    return _source_of(of.type, of.doc)
 
 
 def inferred(profile: Profile, table: str) -> Knowledge:

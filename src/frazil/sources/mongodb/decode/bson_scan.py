@@ -12,6 +12,7 @@ until that is looked for. Names that nobody asked for are stepped over and count
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,7 @@ _PASSES_MAX = 12
 _STEPS_MAX = 128
 _ELEMENTS_MAX = 256
 _ROOM = 16
+_LENGTH = struct.Struct("<i")
 
 # By type: how long a value is beside its own length, and the least that its length may be; -1 if it tells none.
 _BESIDE = np.full(256, -1, np.int64)
@@ -46,6 +48,12 @@ for _kind in (DOCUMENT, ARRAY, 0x0F):
     _BESIDE[_kind], _LEAST[_kind] = 0, 5
 _HAS_VALUE = np.ones(256, np.bool_)
 _HAS_VALUE[list(_NO_VALUE)] = False
+
+
+def value_size(document: bytes, kind: int, at: int) -> int | None:
+    """How long the value is that begins there; None if neither its type nor a length before it tells."""
+    told = _LENGTH.unpack_from(document, at)[0] if _LEAST[kind] >= 0 else 0
+    return None if _BESIDE[kind] < 0 else int(_BESIDE[kind]) + told
 
 
 class Uneven(Exception):

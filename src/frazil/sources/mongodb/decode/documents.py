@@ -16,13 +16,12 @@ from frazil.data.pieces import pieces
 from frazil.errors import BadInput
 from frazil.sources.mongodb.decode import bson_scan as layout
 from frazil.sources.mongodb.decode.arrays import object_ids
-from frazil.sources.mongodb.decode.bson_scan import Bytes, Ints
+from frazil.sources.mongodb.decode.bson_scan import Bytes, Ints, value_size
 from frazil.sources.mongodb.decode.document_ids import CODEC, SUSPECT, id_text
 
 _LENGTH = struct.Struct("<i")
 _LONG = struct.Struct("<q")
 _ID = int.from_bytes(b"_id\x00", "little")
-_SIZES = {0x01: 8, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0xFF: 0, 0x7F: 0}
 
 
 def places(raw: bytes) -> list[int]:
@@ -83,16 +82,8 @@ def key_of(document: bytes, table: str) -> str:
 
 def only_id(document: bytes) -> bytes:
     """The document cut behind its first field where the length of that is told by its type; else the whole."""
-    kind = document[4] if document[5:9] == b"_id\x00" else None
-    if kind == 0x02:
-        size = 4 + _LENGTH.unpack_from(document, 9)[0]
-    elif kind in (0x03, 0x04):
-        size = _LENGTH.unpack_from(document, 9)[0]
-    elif kind == 0x05:
-        size = 5 + _LENGTH.unpack_from(document, 9)[0]
-    elif kind in _SIZES:
-        size = _SIZES[kind]
-    else:
+    size = value_size(document, document[4], 9) if document[5:9] == b"_id\x00" else None
+    if size is None:
         return document
     body = document[4 : 9 + size] + b"\x00"
     return _LENGTH.pack(len(body) + 4) + body

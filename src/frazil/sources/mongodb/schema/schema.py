@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from frazil.errors import ConfigError
-from frazil.model.schema import Column, Field, KnownTable, Remembered, SourceSchema, Type, same_type
+from frazil.model.schema import Column, KnownTable, SourceSchema, Type, same_type
 from frazil.sources.mongodb.decode.document_ids import NotOfType, pinned_type
 from frazil.sources.mongodb.schema.bson_types import BsonType, DocumentOf, OnConflict, evolved, silent, typed
 from frazil.sources.mongodb.schema.mapping import ID, MappedField
@@ -183,24 +183,12 @@ def _kind_at(seen: DocumentOf, path: Sequence[str]) -> BsonType | None:
     return found
 
 
-def _table_columns(target: KnownTable | None) -> list[Column]:
-    if target is None:
-        return []
-    memory = target.columns
-    return [_from_field(f, memory.get(f.id, Remembered())) for f in target.schema if not _is_retired(f, memory)]
-
-
-def _is_retired(of: Field, memory: Mapping[int, Remembered]) -> bool:
-    return of.id in memory and memory[of.id].retired
+def _table_columns(target: KnownTable | None) -> Sequence[Column]:
+    return () if target is None else target.as_columns(TABLE, lambda known: known.doc or "")
 
 
 def _names_in(target: KnownTable | None) -> set[str]:
     return set() if target is None else {f.name.casefold() for f in target.schema}
-
-
-def _from_field(known: Field, memory: Remembered) -> Column:
-    carried = () if memory.carried == (known.name,) else memory.carried
-    return Column(known.name, known.type, known.doc or "", TABLE, known.required, memory.identity, carried)
 
 
 def _widened(known: Column, seen: BsonType, tell: OnConflict) -> Column:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from frazil.data.pieces import pieces
 from frazil.errors import SourceUnavailable
 from frazil.sources.mongodb.decode import bson_scan as layout
-from frazil.sources.mongodb.decode.bson_scan import Bytes, Found, Ints, Uneven, walk
+from frazil.sources.mongodb.decode.bson_scan import Found, Ints, Uneven, walk
 from frazil.sources.mongodb.decode.document_ids import CODEC
 from frazil.sources.mongodb.decode.documents import keys_of
 from frazil.sources.mongodb.stream.replies import ReplyBatch
@@ -36,14 +36,13 @@ class Events:
 
     def __init__(self, batch: ReplyBatch) -> None:
         """Raises Uneven."""
-        self._data = Bytes(batch.data)
-        self._starts, self._ends = np.array(batch.starts, np.int64), np.array(batch.ends, np.int64)
-        walked = walk(self._data, self._starts, self._ends, _FIELDS)
+        self._data, starts, ends = batch.located
+        walked = walk(self._data, starts, ends, _FIELDS)
         self._tokens, ops, times, self._documents, places, self._to, self._keys, self._befores = walked.fields
         if (times.kind != layout.TIMESTAMP).any() or (ops.kind != layout.STRING).any():
             raise Uneven
         self.times: Ints = self._data.i8[times.at]
-        self.sizes: Ints = self._ends - self._starts
+        self.sizes: Ints = ends - starts
         self.ops, spelled = _coded(pieces(self._data.u1, ops.at + 4, ops.at + 3 + self._data.i4[ops.at]))
         self.all_ops = [op.decode() for op in spelled]
         self.names, known = _coded(self._bytes_of(places))

@@ -11,16 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from bson.timestamp import Timestamp
 from pymongo.read_concern import ReadConcern
 
-from frazil.data.pieces import pieces
 from frazil.sources.mongodb.client.connection import Client, let_go, open_client, translated
-from frazil.sources.mongodb.decode.bson_scan import Bytes
 from frazil.sources.mongodb.decode.document_ids import CODEC
-from frazil.sources.mongodb.decode.documents import keys_of
 from frazil.sources.mongodb.load.scan import found_by_commands, meets_one_server
 from frazil.sources.mongodb.stream.replies import ReplyBatch
 
@@ -45,10 +41,9 @@ class Lookups:
         keys, payloads = [pa.array([], pa.string())], [pa.array([], pa.binary())]
         with translated(self._uri, name):
             for batch in self._batches(name, ids, at):
-                data = Bytes(batch.data)
-                starts, ends = np.array(batch.starts, np.int64), np.array(batch.ends, np.int64)
-                keys.append(keys_of(data, starts, ends, name))
-                payloads.append(pieces(data.u1, starts, ends))
+                some, documents = batch.rows(name)
+                keys.append(some)
+                payloads.append(documents)
         found = pa.concat_arrays(payloads)
         self._at_once[name] = min(max(_BYTES * len(ids) // max(found.nbytes, 1), _IDS_MIN), _IDS_MAX)
         return pa.concat_arrays(keys), found

@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import bson
+import numpy as np
+import pyarrow as pa
 from bson.raw_bson import RawBSONDocument
 
+from frazil.data.pieces import pieces
+from frazil.sources.mongodb.decode.bson_scan import Bytes, Ints, value_size
 from frazil.sources.mongodb.decode.document_ids import CODEC
-from frazil.sources.mongodb.decode.documents import only_id, places
+from frazil.sources.mongodb.decode.documents import keys_of, only_id, places
 
 RAW: bson.CodecOptions[Any] = CODEC.with_options(document_class=RawBSONDocument)
 """With these a reply is bytes."""
 _LENGTH = struct.Struct("<i")
 _LONG = struct.Struct("<q")
-_FIXED = {0x01: 8, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
-_TOLD = {0x02: 4, 0x03: 0, 0x04: 0, 0x05: 5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,16 @@ class ReplyBatch:
         """Of documents that lie one behind the other."""
         borders = places(data)
         return cls(data, borders[:-1], borders[1:])
+
+    @property
+    def located(self) -> tuple[Bytes, Ints, Ints]:
+        """The bytes, and where documents begin and end, as arrays."""
+        return Bytes(self.data), np.array(self.starts, np.int64), np.array(self.ends, np.int64)
+
+    def rows(self, table: str) -> tuple[pa.Array, pa.Array]:
+        """Canonical keys, and documents. Raises BadInput for an `_id` that cannot be read."""
+        data, starts, ends = self.located
+        return keys_of(data, starts, ends, table), pieces(data.u1, starts, ends)
 
     def without_first(self) -> ReplyBatch:
         return ReplyBatch(self.data, self.starts[1:], self.ends[1:])
@@ -96,7 +108,8 @@ def _elements(raw: bytes, start: int) -> dict[str, tuple[int, int, int]]:
     while at < end:
         kind, behind = raw[at], raw.index(0, at + 1)
         value = behind + 1
-        size = _FIXED[kind] if kind in _FIXED else _TOLD[kind] + _LENGTH.unpack_from(raw, value)[0]
+        size = value_size(raw, kind, value)
+        assert size is not None, "a reply holds documents, arrays, numbers, texts and moments"
         found[raw[at + 1 : behind].decode()] = (kind, value, value + size)
         at = value + size
     return found
