@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from servers.pgwire import Gate, RecordedServer, Row, Step, resolved
+from servers.pgwire import Fail, Gate, RecordedServer, Row, Step, resolved
 
 from frazil.clock import SystemClock
+from frazil.errors import SourceLost
 from frazil.model.frontier import Frontier
 from frazil.model.position import Hlc, Position
 from frazil.sources.cockroachdb.sinkless.sinkless_source import SinklessFeed
@@ -194,3 +195,39 @@ def test_an_empty_table_is_not_scanned_by_the_next_process_either(tmp_path: Path
     questions = [statement for statement in server.statements if "AS OF SYSTEM TIME" in statement]
     assert questions == [f'SELECT 1 FROM "shop"."public"."empty" AS OF SYSTEM TIME \'{at(2).text}\' LIMIT 1']
     assert "initial_scan" not in feeds(server)[-1]
+
+
+def test_a_table_younger_than_the_cursor_of_the_others_is_told_apart_and_scanned(
+    tmp_path: Path, rest: threading.Event
+) -> None:
+    """Tables that were created while nobody read the feed: the others go on without them."""
+
+    def feed_of(statement: str) -> Iterable[Step]:
+        if "cursor" in statement and "empty" in statement:
+            yield Fail("do the targets exist at the specified cursor time 1700000002.0?")
+        yield from (change(2, 1, EMPTY), resolved(at(2).text), Gate(rest))
+
+    with RecordedServer(feed_of) as server:
+        feed = a_feed(server, tmp_path)
+        feed.initial({ORDERS: Frontier(at(2)), EMPTY: None})
+        with pytest.raises(SourceLost, match="younger") as caught:
+            heard(feed, at(2))
+        assert caught.value.facts["tables"] == (EMPTY,)
+        beside = feed.for_tables([EMPTY])
+        beside.initial({EMPTY: None})
+        assert heard(beside, at(2)) == (at(2),)
+        beside.stop()
+        feed.stop()
+
+
+def test_what_was_known_of_a_table_while_it_was_empty_is_forgotten_once_it_is_published(
+    tmp_path: Path, rest: threading.Event
+) -> None:
+    """Its target may be dropped much later, when the cluster holds nothing of that time any more."""
+    with RecordedServer(steady(rest)) as server:
+        feed = a_feed(server, tmp_path)
+        for frontier in (None, Frontier(at(1)), None):
+            feed.initial({ORDERS: Frontier(at(1)), EMPTY: frontier})
+            heard(feed, at(2))
+        assert "initial_scan = 'yes'" in asked(server, 3)
+        feed.stop()

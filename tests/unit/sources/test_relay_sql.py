@@ -128,6 +128,29 @@ class TestRefusals:
     def test_a_table_that_is_gone_is_a_lost_source(self, message: str) -> None:
         assert isinstance(explained(message), SourceLost)
 
+    @pytest.mark.parametrize(
+        ("message", "sqlstate"),
+        [
+            ('"orders" was truncated', "XXUUU"),
+            ('"orders" was dropped', None),
+            ("user relay does not have SELECT privilege on relation orders", "42501"),
+            ('relation "shop.public.orders" does not exist', "42P01"),
+        ],
+    )
+    def test_what_concerns_one_table_names_it(self, message: str, sqlstate: str | None) -> None:
+        """The others of the feed go on without it."""
+        tables = ("shop.public.orders", "shop.public.items", "orders_2")
+        error = explain(message, sqlstate, url=URL, start=FeedStart(R1), tables=tables)
+        assert error.facts["table"] == "shop.public.orders"
+        twice = explain(
+            message.replace("shop.public.", ""), sqlstate, url=URL, start=FeedStart(), tables=("a.orders", "b.orders")
+        )
+        assert "table" not in twice.facts, "either may be meant"
+        assert (
+            "table"
+            not in explain("schema change occurred at 17", None, url=URL, start=FeedStart(), tables=("at",)).facts
+        )
+
     def test_a_table_younger_than_the_cursor_is_a_lost_source(self) -> None:
         error = explained("do the targets exist at the specified cursor time 1701102296662969433.0000000001?")
         assert isinstance(error, SourceLost)

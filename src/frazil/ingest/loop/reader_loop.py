@@ -24,6 +24,7 @@ from frazil import errors
 from frazil.commit.admission import Coordinator
 from frazil.commit.machine import AlreadyPublished, EpochCommit, Outcome, Published, Recut, failure
 from frazil.commit.publisher import publish, publish_together
+from frazil.config.routing import matches
 from frazil.ingest.loop.commit_lanes import TABLES_AT_ONCE, CommitLanes, Group, Late
 from frazil.ingest.loop.components import Components
 from frazil.ingest.loop.epoch_planner import EpochPlanner
@@ -218,10 +219,14 @@ class ReaderLoop:
     # what failed
 
     def _blamed(self, error: BaseException) -> dict[str, BaseException]:
-        """The tables that an error names, as the source or the lake calls them."""
+        """The tables that an error names, as the source or the lake calls them; or as the source does where it knows
+        more of a name than we do by now."""
         facts = error.facts if isinstance(error, errors.FrazilError) else {}
-        named = {facts.get("table"), *facts.get("tables", ())}
+        named = {one for one in (facts.get("table"), *facts.get("tables", ())) if one}
         found = [name for name in self._names if any(one in named for one in (name, *self._target_names(name)))]
+        if not found:
+            tables = {one.rpartition("+")[0] or one for one in named}
+            found = [name for name in self._names if any(matches(one, name) for one in tables)]
         return dict.fromkeys(found or [WHOLE], error)
 
     def _target_names(self, name: str) -> list[str]:

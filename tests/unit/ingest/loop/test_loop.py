@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import pytest
@@ -13,6 +13,7 @@ from loop_world import LoopWorld, Stream, StreamSource, at, state_of
 from frazil.errors import BadInput, ConfigError, SourceUnavailable, Unexplained
 from frazil.ingest.loop.supervisor import Supervisor
 from frazil.ingest.loop.table_state import UNEXPLAINED_MAX
+from frazil.model.frontier import Frontier
 from frazil.model.position import Position
 from frazil.model.state import TableState
 from frazil.observability.logs import _FIELDS
@@ -38,6 +39,36 @@ def test_a_table_with_a_bad_row_stops_however_long_its_source_takes_to_tell_it()
     assert state_of(run, "lake.bad") is TableState.STOPPED
     assert world.published("lake.good") == at(4).text
     assert len(stream.opened) <= 4, "all of them, then each by itself"
+
+
+@pytest.mark.parametrize("told", ["shop.public.bad", "bad", "shop.public.bad+f1"])
+@pytest.mark.parametrize("once", [True, False])
+def test_a_table_that_an_error_calls_by_its_full_name_stops_alone(told: str, once: bool) -> None:
+    """A sinkless feed fails at its first bad row, before its names were heard."""
+    stream = Stream({"good": [1], "bad": [2]}, [4])
+
+    class Relayed(StreamSource):
+        def latest(self) -> tuple[Position, ...]:
+            if "bad" in stream.opened[self._number]:
+                raise BadInput("a row that is no change", table=told)
+            return super().latest()
+
+        def initial(self, frontiers: Mapping[str, Frontier | None]) -> None:
+            super().initial(frontiers)
+            self._number = len(stream.opened) - 1
+
+        def for_tables(self, tables: Collection[str]) -> Relayed:
+            return Relayed(stream)
+
+    world = LoopWorld(stream)
+    world.parts = replace(world.parts, source=Relayed(stream))
+    if once:
+        with pytest.raises(BadInput, match="no change"):
+            world.run(once=True)
+    else:
+        run = world.run(until=lambda run: is_stopped(run, "lake.bad") and world.published("lake.good") == at(4).text)
+        assert state_of(run, "lake.good") is TableState.STEADY_STATE
+    assert world.published("lake.good") == at(4).text
 
 
 def test_a_run_that_only_drains_waits_for_what_the_source_has_to_tell() -> None:

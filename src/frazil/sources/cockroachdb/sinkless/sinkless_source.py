@@ -15,6 +15,7 @@ from pathlib import Path
 
 from frazil.clock import Clock
 from frazil.config.routing import ends_of
+from frazil.errors import SourceLost
 from frazil.model.change import PartitionReport
 from frazil.model.frontier import Frontier, Window
 from frazil.model.position import Hlc, Position
@@ -77,6 +78,7 @@ class SinklessFeed:
         self.stop()
         self._remove_left_ones()
         self._opened, self._live, self._heard = dict(frontiers), dict(frontiers), None
+        self._nothing_of = {name: one for name, one in self._nothing_of.items() if frontiers.get(name) is None}
         session = self._clock.new_uuid().hex[:16]
         start = self._start(frontiers)
         tables = sorted(frontiers) or self._tables
@@ -97,10 +99,21 @@ class SinklessFeed:
 
     def latest(self) -> tuple[Position, ...]:
         if self._relay is not None:
-            self._relay.check()
+            try:
+                self._relay.check()
+            except SourceLost as error:
+                raise self._told_apart(error) from error.__cause__
         found = self._feed.latest()
         self._heard = found[-1] if found else self._heard
         return found
+
+    def _told_apart(self, error: SourceLost) -> SourceLost:
+        """Tables without a frontier are scanned by a feed of their own, which has no cursor that they could be younger
+        than."""
+        new = [name for name, frontier in self._opened.items() if frontier is None]
+        if error.facts.get("too_young") and 0 < len(new) < len(self._opened):
+            error.facts["tables"] = tuple(new)
+        return error
 
     @property
     def is_caught_up(self) -> bool:

@@ -14,7 +14,7 @@ so everything a restart needs is in the statement.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -25,6 +25,7 @@ from frazil.model.position import Hlc
 CLUSTER_TIME = "SELECT cluster_logical_timestamp()::STRING"
 _OPTION_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _TABLE_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+_OF_A_TABLE = re.compile(r'(?:relation|table) "?([^"\s]+)"?|"([^"]+)" was (?:truncated|dropped)')
 _HOST = r"(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::\d+)?"
 _SERVER = re.compile(
     rf"postgres(?:ql)?://(?P<login>[^@/?#]*@)?(?P<hosts>{_HOST}(?:,{_HOST})*)(?P<database>/[^?#@]*)?(?P<query>\?.*)?"
@@ -173,7 +174,9 @@ def explain(message: str, sqlstate: str | None, *, url: str, start: FeedStart, t
     stopping for good on a passing failure does.
     """
     said = without_password(" ".join(message.split()), url)
-    facts: Mapping[str, str] = {"sqlstate": sqlstate or "", "said": said, "server": server_of(url)}
+    facts = {"sqlstate": sqlstate or "", "said": said, "server": server_of(url)}
+    if table := _told_of(said, tables):
+        facts["table"] = table
     lowered = message.lower()
     names = ", ".join(tables)
     cursor = "" if start.cursor is None else start.cursor.text
@@ -201,6 +204,7 @@ def explain(message: str, sqlstate: str | None, *, url: str, start: FeedStart, t
             "past its creation first, then add it. A recreated one: drop or rename its target table, too",
             **facts,
             cursor=cursor,
+            too_young=True,
         )
     if has("was truncated", "was dropped"):
         return SourceLost(
@@ -266,6 +270,15 @@ def explain(message: str, sqlstate: str | None, *, url: str, start: FeedStart, t
         "lies between (a proxy or balancer that closes idle connections)",
         **facts,
     )
+
+
+def _told_of(said: str, tables: Sequence[str]) -> str | None:
+    """The table of the feed that a refusal names: it is that one's trouble, and the others can go on without it. Names
+    may be told in part; None if several could be meant."""
+    match = _OF_A_TABLE.search(said)
+    parts = tuple((match[1] or match[2]).split(".")) if match else ("",)
+    found = [table for table in tables if table_parts(table)[-len(parts) :] == parts[-len(table_parts(table)) :]]
+    return found[0] if len(found) == 1 else None
 
 
 def server_of(url: str) -> str:
