@@ -41,8 +41,9 @@ class Mode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class LoopState:
     """One source table. `loop` is the one that reads it now, `not_before` when the next one may, by the clock's
-    monotonic seconds. `apart_until` keeps a table that lagged on its own for a while; `anew` clears what a re-sync has
-    begun before. Of the `attempts` that failed in a row, `unexplained` ones may be the table's own fault."""
+    monotonic seconds. `apart_until` keeps a table that lagged, or failed among others, on its own for a while, `lags`
+    is how often that happened; `anew` clears what a re-sync has begun before. Of the `attempts` that failed in a row,
+    `unexplained` ones may be the table's own fault."""
 
     mode: Mode
     apart: bool = False
@@ -123,6 +124,8 @@ def after_failure(
     """Where a table stands that its loop failed with; `alone` if it was the only one there. Without `attempts_max` a
     transient failure is tried again for ever."""
     freed = replace(state, loop=None, error=error)
+    if not alone:
+        freed = _for_a_while(freed, now, at_once=False)
     attempts = state.attempts + 1
     if isinstance(error, SourceLost) and can_rescan:
         wait = backoff(attempts, jitter) if state.mode is Mode.RESYNC else 0.0
@@ -172,9 +175,15 @@ def concerns_all(found: Mapping[str, FrazilError], tables: Sequence[str]) -> boo
 
 def after_lag(state: LoopState, now: float) -> LoopState:
     """A table that let the others wait reads alone for a while, longer each time."""
-    lags = state.lags + 1
-    until = now + min(APART_MAX, APART_FIRST * 2.0 ** (lags - 1))
-    return replace(state, loop=None, apart=True, lags=lags, not_before=now, apart_until=until)
+    return replace(_for_a_while(state, now, at_once=True), loop=None, apart=True, not_before=now)
+
+
+def _for_a_while(state: LoopState, now: float, *, at_once: bool) -> LoopState:
+    """What goes well alone and not among others would join and leave them without end. The first time it may join as
+    soon as it can, unless `at_once`; after a quiet time that is forgotten."""
+    known = 0 if now - state.apart_until > APART_MAX else state.lags
+    wait = min(APART_MAX, APART_FIRST * 2.0**known) if known or at_once else 0.0
+    return replace(state, lags=known + 1, apart_until=now + wait)
 
 
 def asked_for(state: LoopState, now: float) -> LoopState:

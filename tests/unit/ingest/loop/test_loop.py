@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from loop_world import LoopWorld, Stream, StreamSource, at, state_of
 
-from frazil.errors import BadInput, ConfigError, SourceUnavailable, Unexplained
+from frazil.errors import BadInput, ConfigError, SourceLost, SourceUnavailable, Unexplained
 from frazil.ingest.loop.supervisor import Supervisor
 from frazil.ingest.loop.table_state import UNEXPLAINED_MAX
 from frazil.model.frontier import Frontier
@@ -69,6 +69,27 @@ def test_a_table_that_an_error_calls_by_its_full_name_stops_alone(told: str, onc
         run = world.run(until=lambda run: is_stopped(run, "lake.bad") and world.published("lake.good") == at(4).text)
         assert state_of(run, "lake.good") is TableState.STEADY_STATE
     assert world.published("lake.good") == at(4).text
+
+
+def test_a_table_that_goes_well_alone_and_fails_among_others_does_not_stop_them_again_and_again() -> None:
+    """As one that is younger than the position of the others, and empty: it joins them with nothing published."""
+    stream = Stream({"good": [1], "new": []}, [4])
+
+    class Together(StreamSource):
+        def initial(self, frontiers: Mapping[str, Frontier | None]) -> None:
+            super().initial(frontiers)
+            if len(frontiers) > 1:
+                raise SourceLost("do the targets exist at the specified cursor time?", tables=("new",))
+
+        def for_tables(self, tables: Collection[str]) -> Together:
+            return Together(stream)
+
+    world = LoopWorld(stream)
+    world.parts = replace(world.parts, source=Together(stream))
+    began = world.parts.clock.monotonic()
+    world.run(until=lambda run: world.parts.clock.monotonic() - began > 100)
+    assert world.published("lake.good") == at(4).text
+    assert 3 <= len(stream.opened) <= 10
 
 
 def test_a_run_that_only_drains_waits_for_what_the_source_has_to_tell() -> None:

@@ -137,6 +137,21 @@ def test_a_table_that_lags_stays_apart_longer_each_time() -> None:
     assert after_lag(replace(first, lags=50), NOW).apart_until == NOW + APART_MAX
 
 
+@pytest.mark.parametrize("error", [BadInput("no number"), AWAY])
+def test_a_table_that_fails_only_among_others_joins_them_less_and_less_often(error: FrazilError) -> None:
+    state, waits = STEADY, list[float]()
+    for _ in range(9):
+        state = failed(state, error, alone=False)
+        waits.append(state.apart_until - NOW)
+        state = caught_up(state)
+    assert waits[0] == 0.0, "it is confirmed at once"
+    assert waits[1:] == sorted(waits[1:])
+    assert waits[1] > 60
+    assert waits[-1] == APART_MAX
+    long_after = failed(state, error, alone=False, now=state.apart_until + APART_MAX + 1)
+    assert long_after.apart_until == state.apart_until + APART_MAX + 1
+
+
 def test_when_all_tables_fail_at_once_they_wait_together() -> None:
     """It is the catalog rather than the tables."""
     bad = BadInput("no number")
