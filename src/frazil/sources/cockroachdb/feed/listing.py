@@ -78,16 +78,17 @@ class DirectoryLister:
         counters.directories += 1
         folders = []
         try:
-            entries = list(os.scandir(self.root / below))
+            scan = os.scandir(self.root / below)
         except FileNotFoundError:  # a day removed while we looked
             return
-        for entry in entries:
-            path = below + entry.name
-            if deeper and deeper[0].fullmatch(entry.name) and _is_folder(entry):
-                if path + "/" >= start[: len(path) + 1]:
-                    folders.append(path + "/")
-            elif path > start and (size := _size(entry)) is not None:
-                yield path, size
+        with scan as entries:  # one at a time: each keeps what it was asked, several times the size of its name
+            for entry in entries:
+                path = below + entry.name
+                if deeper and deeper[0].fullmatch(entry.name) and _is_folder(entry):
+                    if path + "/" >= start[: len(path) + 1]:
+                        folders.append(path + "/")
+                elif path > start and (size := _size(entry)) is not None:
+                    yield path, size
         for folder in sorted(folders):
             yield from self._walk(folder, start, deeper[1:], counters)
 
