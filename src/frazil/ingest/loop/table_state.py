@@ -143,7 +143,7 @@ def after_failure(
         return replace(freed, attempts=attempts, not_before=now + backoff(attempts, jitter))
     if attempts_max is not None and attempts > attempts_max:
         return replace(freed, mode=Mode.STOPPED, attempts=attempts)
-    return replace(freed, apart=not alone, attempts=attempts, not_before=now + backoff(attempts, jitter))
+    return replace(freed, apart=state.apart or not alone, attempts=attempts, not_before=now + backoff(attempts, jitter))
 
 
 def is_tried_enough(state: LoopState) -> bool:

@@ -92,6 +92,20 @@ def test_a_table_that_goes_well_alone_and_fails_among_others_does_not_stop_them_
     assert 3 <= len(stream.opened) <= 10
 
 
+def test_a_table_that_keeps_failing_disturbs_the_others_once() -> None:
+    """Its volume is away, say. It joins them when it has caught up, not when it has waited."""
+
+    def away() -> SourceUnavailable:
+        return SourceUnavailable("its volume is away", table="bad")
+
+    stream = Stream({"good": [1], "bad": [2]}, [4], faults={"bad": away})
+    world = LoopWorld(stream)
+    run = world.run(until=lambda run: stream.met["bad"] >= 6)
+    assert world.published("lake.good") == at(4).text
+    assert stream.opened.count(("bad", "good")) == 1
+    assert state_of(run, "lake.bad") is TableState.BACKOFF
+
+
 def test_a_run_that_only_drains_waits_for_what_the_source_has_to_tell() -> None:
     stream = Stream({"good": [1]}, [4], silent_looks=5)
     world = LoopWorld(stream)
