@@ -34,9 +34,9 @@ from frazil.model.files import FileClosed, FileKind
 from frazil.model.frontier import Frontier
 from frazil.model.ids import JobId, TableName, batch_id
 from frazil.model.ledger import Fence
-from frazil.model.position import Hlc
 from frazil.model.schema import LONG, Column, SourceSchema
 from frazil.model.write import DeleteMode, TableOptions
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.storage.files.open_file import open_output
 
 BUILTIN_AT_MOST_MS, REST_AT_MOST_MS = 100, 500

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 COLUMNS = {"id": "INT8", "name": "STRING", "amount": "DECIMAL(12,2)", "city": "STRING", "at": "TIMESTAMPTZ"}
 SPARK_ROW = "id:bigint,name:string,amount:decimal(12,2),city:string,at:timestamp"

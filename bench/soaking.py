@@ -30,8 +30,8 @@ from bench.feeds import COLUMNS, Feed, lines
 from frazil.app.pipeline import Pipeline
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.iceberg.jvm.errors import JAVA_ERRORS
-from frazil.model.position import Hlc
 from frazil.model.results import RunProgress
+from frazil.sources.cockroachdb.position import Hlc
 
 NAMESPACE = "soak"
 _ABSENT = -1

@@ -24,8 +24,8 @@ from frazil.app.pipeline import Pipeline
 from frazil.clock import SystemClock
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.iceberg.catalogs.open_catalog import CatalogSettings
-from frazil.model.position import Hlc
 from frazil.model.results import RunProgress
+from frazil.sources.cockroachdb.position import Hlc
 
 VECTORS, EQUALITY, APPEND_ONLY = "vectors", "equality", "append-only"
 MODES = (VECTORS, EQUALITY)

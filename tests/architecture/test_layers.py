@@ -21,37 +21,19 @@ GENERATED = SOURCE / "model" / "messages_pb2.py"
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != GENERATED)
 
 LAYERS = (
-    *(
-        "errors",
-        "clock",
-        "threads",
-        "paths",
-        "model",
-        "retry",
-        "observability",
-        "storage",
-        "config",
-        "iceberg",
-        "data",
-        "spark",
-    ),
-    *("sources", "commit", "ingest", "maintenance", "doctor", "serve", "app", "demo", "cli"),
+    *("errors", "clock", "threads", "paths", "plugins", "model", "retry", "observability", "storage", "config"),
+    *("iceberg", "data", "spark", "sources", "config.pipeline_config", "config.load", "commit", "ingest"),
+    *("maintenance", "doctor", "serve", "app", "demo", "cli"),
 )
+"""Packages, and single modules that stand apart from their package: the whole configuration knows the sources, and a
+source the blocks that it is made of (decision 13)."""
 UPWARD = {
-    ("config/entry_checks.py", "frazil.sources.cockroachdb.decode.types"): "a wrong type is told with its line",
-    ("config/entry_checks.py", "frazil.sources.mongodb.schema.types"): "a wrong type is told with its line",
     ("iceberg/jvm/warm_start.py", "frazil.ingest.write.write_task"): "what tasks import is loaded before they start",
     ("iceberg/jvm/warm_start.py", "frazil.ingest.write.write_job"): "what tasks import is loaded before they start",
-    ("iceberg/jvm/warm_start.py", "frazil.sources.cockroachdb.source"): "what tasks import is loaded before they start",
-    ("iceberg/jvm/warm_start.py", "frazil.sources.mongodb.source"): "what tasks import is loaded before they start",
-    (
-        "iceberg/jvm/warm_start.py",
-        "frazil.sources.mongodb.schema.profile",
-    ): "what tasks import is loaded before they start",
 }
 PURE_PACKAGES = ("model", "commit")
 PERFORMERS = {"commit/publisher.py", "commit/resync_runner.py", "commit/fence.py"}
-ARROW_TYPES = {"model/arrow.py"}
+ARROW_TYPES = {"model/arrow.py", "model/position.py"}
 WORLD = {
     *("time", "random", "secrets", "os", "pathlib", "shutil", "glob", "tempfile", "mmap", "fcntl", "ctypes", "signal"),
     *("socket", "select", "http", "requests", "subprocess", "multiprocessing", "threading", "concurrent", "queue"),
@@ -61,6 +43,8 @@ WORLD = {
 WORLDLY = {
     ("storage/errors.py", "obstore.exceptions"): "it names errors and calls nothing",
     ("iceberg/catalogs/settings.py", "pathlib"): "a path is spelled, nothing is opened",
+    ("model/position.py", "frazil.plugins"): "which sources are installed, and so which positions there are",
+    ("app/pin_block.py", "frazil.sources.registry"): "a kind of source is a value",
     ("commit/machine.py", "frazil.retry"): "how long a wait is, not the waiting",
     ("iceberg/tables/fields.py", "frazil.iceberg.tables.tables"): "a loaded table is a value",
     ("ingest/loop/table_state.py", "frazil.retry"): "how long a wait is, not the waiting",
@@ -71,8 +55,6 @@ LINES_MAX = 500
 FILES_MAX = 18
 CROWDED = {"model": 22}
 """Folders that hold more than they should, with how much at most."""
-SAME_CLASS = {"BareDeletes", "Envelope"}
-"""What the configuration says and what a decoder is told; they meet once sources bring their own configuration."""
 
 SAME_FILE = {"types.py", "spool.py"}
 """Names of files in folders that should be parallel, and are not yet."""
@@ -84,6 +66,13 @@ def name_of(path: Path) -> str:
 
 def package_of(name: str) -> str:
     return name.split("/", maxsplit=1)[0].removesuffix(".py")
+
+
+def layer_of(module: str) -> int:
+    """Of a module without `frazil.` before it, by the longest name in the list that it begins with."""
+    parts = module.split(".")
+    names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return LAYERS.index(next((name for name in names if name in LAYERS), parts[0]))
 
 
 def module_of(path: Path) -> str:
@@ -121,7 +110,9 @@ def test_a_package_imports_only_what_stands_before_it(path: Path) -> None:
         parts = module.split(".")
         if parts[0] != "frazil" or len(parts) == 1 or (name_of(path), module) in UPWARD:
             continue
-        assert LAYERS.index(parts[1]) <= LAYERS.index(own), f"{name_of(path)} imports {module}"
+        assert layer_of(module.removeprefix("frazil.")) <= layer_of(module_of(path).removeprefix("frazil.")), (
+            f"{name_of(path)} imports {module}"
+        )
         if own == "sources":
             assert parts[1] != "spark", f"{name_of(path)} imports {module}: a source does not know Spark"
             others = {"sources"} | {name_of(path).split("/")[1]}
@@ -226,7 +217,7 @@ def test_no_two_public_classes_share_a_name() -> None:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(name_of(path))
-    assert {name: where for name, where in places.items() if len(where) > 1 and name not in SAME_CLASS} == {}
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
 def parallel(name: str) -> str:
@@ -239,9 +230,12 @@ def parallel(name: str) -> str:
 
 def test_a_file_name_repeats_only_in_parallel_folders() -> None:
     """Sources have one shape, so have the actions of maintenance; a command is called like what it calls; `errors.py`
-    holds the errors of its package, `schema.py` what a schema is there."""
+    holds the errors of its package, `schema.py` what a schema is there,
+    `position.py` what a position is."""
     places = defaultdict(set)
     for path in MODULES:
-        if path.name not in {"__init__.py", "errors.py", "schema.py"} and not name_of(path).startswith("cli/commands/"):
+        if path.name not in {"__init__.py", "errors.py", "schema.py", "position.py"} and not name_of(path).startswith(
+            "cli/commands/"
+        ):
             places[path.name].add(parallel(name_of(path)))
     assert {name: where for name, where in places.items() if len(where) > 1 and name not in SAME_FILE} == {}

@@ -27,8 +27,8 @@ from frazil.cli.seam import Session
 from frazil.clock import Clock
 from frazil.config.load import load_config
 from frazil.maintenance.orphans import QUIET
-from frazil.model.position import Hlc
 from frazil.model.results import EpochRow, RunSummary
+from frazil.sources.cockroachdb.position import Hlc
 
 __all__ = [
     "BASE",

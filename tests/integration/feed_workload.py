@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from unit.sources.cockroach_feed import Feed, at
 
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 COLUMNS = {
     "amount": "DECIMAL(12,2)",

@@ -10,8 +10,9 @@ from typing import Any
 
 from frazil.clock import SystemClock
 from frazil.model.frontier import Frontier, Window
-from frazil.model.position import ClusterTime, Position
+from frazil.model.position import Position
 from frazil.sources.base import InputPartition
+from frazil.sources.mongodb.position import ClusterTime
 from frazil.sources.mongodb.reader import rows_of
 from frazil.sources.mongodb.schema.profile import joined, look_at
 from frazil.sources.mongodb.schema.schema import CollectionSettings

@@ -19,9 +19,9 @@ from frazil.model.files import FileClosed, FileKind
 from frazil.model.ids import JobId, TableName, batch_id, epoch_prefix
 from frazil.model.ledger import Fence, LedgerEntry
 from frazil.model.partition import parse_partition
-from frazil.model.position import Hlc
 from frazil.model.schema import Column, SourceSchema, Type
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableOptions, TableTask, WriteJob, parse_sort
+from frazil.sources.cockroachdb.position import Hlc
 
 SHOP = JobId("shop")
 FENCE = Fence(1, UUID(int=1))

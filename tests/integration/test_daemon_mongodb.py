@@ -79,7 +79,7 @@ def world(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> World:
-    monkeypatch.setattr("frazil.app.mongodb_source.cache_home", lambda: tmp_path / "home")
+    monkeypatch.setattr("frazil.sources.mongodb.opening.cache_home", lambda: tmp_path / "home")
     monkeypatch.setattr("frazil.app.pidfile.cache_home", lambda: tmp_path / "home")
     world = World(spark, warehouse, namespace, mongodb.uri, database)
     for name in ("orders", "people"):

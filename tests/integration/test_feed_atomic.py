@@ -15,7 +15,7 @@ from servers.faulty_proxy import Fault, FaultyProxy, faulty_proxy
 
 from frazil.errors import ConfigError
 from frazil.model.commit import Accepted
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 TABLES = ("t", "u", "v")

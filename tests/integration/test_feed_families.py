@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 from frazil.errors import ConfigError
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = pytest.mark.spark
 

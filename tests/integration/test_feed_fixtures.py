@@ -17,8 +17,8 @@ from feed_builders import Lab, at, column_types, delete, table, upsert
 from pyspark.sql import SparkSession
 
 from frazil.ingest.write import window_writer as windows
-from frazil.model.position import LOGICAL_MAX, Hlc
 from frazil.model.results import RunProgress
+from frazil.sources.cockroachdb.position import LOGICAL_MAX, Hlc
 
 pytestmark = pytest.mark.spark
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from unit.sources.cockroach_parquet import JSON_TYPE, STRING_TYPE, UUID_TYPE, decimal, write
 
 from frazil.errors import BadInput, SourceLost
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = pytest.mark.spark
 

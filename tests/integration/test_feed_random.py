@@ -16,8 +16,8 @@ from feed_builders import Feed, Lab, at, delete, read_rows, table, upsert
 from pyspark.sql import SparkSession
 
 from frazil.ingest.write import window_writer as windows
-from frazil.model.position import Hlc
 from frazil.model.results import RunProgress
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = pytest.mark.spark
 

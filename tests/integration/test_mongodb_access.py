@@ -13,8 +13,8 @@ from servers.certificates import loopback_tls
 from servers.mongod import Mongod, mongod_server
 
 from frazil.errors import ConfigError, SourceUnavailable
-from frazil.model.position import ClusterTime
 from frazil.sources.mongodb.decode.document_ids import id_text
+from frazil.sources.mongodb.position import ClusterTime
 
 pytestmark = [pytest.mark.servers]
 

@@ -11,14 +11,14 @@ from pyspark.sql import SparkSession
 from servers.mongod import Mongod
 
 from frazil.errors import ConfigError
-from frazil.model.position import ClusterTime
+from frazil.sources.mongodb.position import ClusterTime
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 
 
 @pytest.fixture(autouse=True)
 def _spool_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.app.mongodb_source.cache_home", lambda: tmp_path / "home")
+    monkeypatch.setattr("frazil.sources.mongodb.opening.cache_home", lambda: tmp_path / "home")
 
 
 def logged(spark: SparkSession, table: str) -> list[tuple[str, Any, Any]]:

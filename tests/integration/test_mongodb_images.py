@@ -16,9 +16,9 @@ from servers.mongod import Mongod
 from frazil.errors import ConfigError
 from frazil.model.change import Op, PartitionReport
 from frazil.model.frontier import Frontier, Window
-from frazil.model.position import ClusterTime
 from frazil.sources.cutting_reader import cut_of
 from frazil.sources.mongodb.decode.document_ids import id_text
+from frazil.sources.mongodb.position import ClusterTime
 from frazil.sources.mongodb.schema.mapping import MappedField
 
 pytestmark = [pytest.mark.servers]

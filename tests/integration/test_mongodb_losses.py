@@ -13,8 +13,8 @@ from servers.mongod import Mongod, mongod_server
 
 from frazil.errors import SourceLost, SourceUnavailable
 from frazil.model.frontier import Frontier, Window
-from frazil.model.position import ClusterTime
 from frazil.sources.mongodb.decode.document_ids import id_text
+from frazil.sources.mongodb.position import ClusterTime
 from frazil.sources.mongodb.stream.stream_reader import Watching
 
 pytestmark = [pytest.mark.servers]

@@ -21,8 +21,8 @@ from servers.mongod import Mongod
 
 from frazil.app.pipeline import Pipeline
 from frazil.errors import BadInput, ConfigError, DoesNotFit
-from frazil.model.position import ClusterTime
 from frazil.sources.mongodb.load import ranges
+from frazil.sources.mongodb.position import ClusterTime
 from frazil.sources.mongodb.source import MongoDatabase
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
@@ -34,7 +34,7 @@ class Killed(BaseException):
 
 @pytest.fixture(autouse=True)
 def _spool_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.app.mongodb_source.cache_home", lambda: tmp_path / "home")
+    monkeypatch.setattr("frazil.sources.mongodb.opening.cache_home", lambda: tmp_path / "home")
 
 
 class Stage:

@@ -18,11 +18,11 @@ from servers.mongod import Mongod
 
 from frazil.model.change import Op, PartitionReport
 from frazil.model.frontier import Frontier, LoadProgress, Window
-from frazil.model.position import ClusterTime
 from frazil.sources.base import InputPartition
 from frazil.sources.mongodb.decode.document_ids import id_text
 from frazil.sources.mongodb.load import ranges
 from frazil.sources.mongodb.load import scan as finding
+from frazil.sources.mongodb.position import ClusterTime
 from frazil.sources.mongodb.schema.profile import look_at
 from frazil.sources.mongodb.source import MongoDatabase
 from frazil.sources.mongodb.stream import stream_reader as watching

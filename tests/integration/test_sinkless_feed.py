@@ -13,7 +13,8 @@ from servers.pgwire import Fail, Gate, RecordedServer, Row, Step, resolved
 from frazil.clock import SystemClock
 from frazil.errors import SourceLost
 from frazil.model.frontier import Frontier
-from frazil.model.position import Hlc, Position
+from frazil.model.position import Position
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.sinkless.sinkless_source import SinklessFeed
 from frazil.sources.cockroachdb.sinkless.sql import FeedOptions
 from frazil.sources.cockroachdb.source import CloudFeed

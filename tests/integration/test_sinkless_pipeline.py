@@ -14,9 +14,9 @@ from servers.pgwire import Drop, Fail, Gate, RecordedServer, Row, Step, resolved
 from frazil.app.pipeline import Pipeline
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.errors import SourceLost
-from frazil.model.position import Hlc
 from frazil.model.results import RunProgress
 from frazil.model.state import TableState
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 TABLE = "shop.public.orders"
@@ -25,7 +25,7 @@ BESIDE = "shop.public.notes"
 
 @pytest.fixture(autouse=True)
 def _spool_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.app.assemble.cache_home", lambda: tmp_path / "home")
+    monkeypatch.setattr("frazil.sources.cockroachdb.opening.cache_home", lambda: tmp_path / "home")
 
 
 def at(second: int) -> Hlc:

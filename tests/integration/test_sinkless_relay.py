@@ -15,8 +15,8 @@ from servers.pgwire import Drop, End, Fail, Feed, Gate, RecordedServer, Row, Ste
 
 from frazil.errors import BadInput, ConfigError, SourceLost, SourceUnavailable, StorageUnavailable
 from frazil.model.frontier import Frontier
-from frazil.model.position import Hlc
 from frazil.sources.cockroachdb.feed.listing import DirectoryLister, FeedListing
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.sinkless.relay import Relay
 from frazil.sources.cockroachdb.sinkless.sql import FeedOptions, FeedStart, start_of
 

@@ -61,9 +61,8 @@ def test_an_empty_environment_runs_the_program_from_the_wheel(environment: Path,
     frazil = environment / "bin" / "frazil"
     assert shell(f"'{frazil}' --version", tmp_path).strip() == f"frazil, version {version_of(wheel)}"
     assert "pipeline:" in shell(f"'{frazil}' init --source mongodb", tmp_path)
-    where = (
-        "import frazil.app.pipeline, frazil.app.mongodb_source, pathlib; print(pathlib.Path(frazil.__file__).parent)"
-    )
+    modules = "frazil.app.pipeline, frazil.sources.mongodb.opening"
+    where = f"import {modules}, pathlib, frazil; print(pathlib.Path(frazil.__file__).parent)"
     printed = shell(f"'{environment}/bin/python' -c '{where}'", tmp_path).strip()
     assert Path(printed).is_relative_to(environment)
 

@@ -27,10 +27,11 @@ from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import CHANGE_COLUMNS, REPORT_EPOCH, Op
 from frazil.model.files import FileClosed, FileKind, Message, Resolved
 from frazil.model.ids import TableName
-from frazil.model.position import BatchNumber, Hlc, Position
+from frazil.model.position import BatchNumber, Position
 from frazil.model.schema import LONG, STRING, Field, Schema
 from frazil.model.write import DeleteMode, EpochTarget, TableTask, WriteJob
 from frazil.sources.base import Cut, InputPartition
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = pytest.mark.spark
 

@@ -16,10 +16,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from frazil.model.ids import TableName
-from frazil.model.position import Hlc, Position
+from frazil.model.position import Position
 from frazil.sources.base import InputPartition
 from frazil.sources.cockroachdb.feed.listing import Counters, FeedListing
 from frazil.sources.cockroachdb.feed.location import FeedLocation
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.source import CloudFeed
 
 Rows = dict[int, str]

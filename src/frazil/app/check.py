@@ -17,7 +17,7 @@ from frazil.app.inspect import claims_of, exact_entries, target_named
 from frazil.app.pin_block import pin_block
 from frazil.config.engines import REMEDIES, Ability, reasons, told_of, without
 from frazil.config.pipeline_config import OnError
-from frazil.config.routing import Route, is_pattern, routed
+from frazil.config.routing import Route, is_pattern
 from frazil.iceberg.tables.column_match import match_columns, named
 from frazil.iceberg.tables.layout import partition_texts
 from frazil.iceberg.tables.new_schema import target_columns
@@ -264,7 +264,7 @@ def _missing(parts: Components, routes: Sequence[Route]) -> list[CheckedTable]:
     taken = {id(found.entry) for found in routes}
     entries = [entry for entry in exact_entries(parts) if id(entry) not in taken]
     return [
-        _not_shown(parts, routed(parts.config, entry.source, entry, target_named(parts, entry))) for entry in entries
+        _not_shown(parts, parts.config.routed(entry.source, entry, target_named(parts, entry))) for entry in entries
     ]
 
 

@@ -16,7 +16,7 @@ from frazil.commit.fence import take_fence
 from frazil.commit.frontier_check import At, Damaged, Fresh, RolledBack, read_frontier
 from frazil.commit.recovery import newest_generation, rewind_plan, source_table
 from frazil.config.pipeline_config import PipelineConfig
-from frazil.config.routing import catalog_of, is_pattern, matches, target_of
+from frazil.config.routing import is_pattern, matches, target_of
 from frazil.config.table_entries import TableEntry
 from frazil.ingest.loop.claims import Claims, claimed
 from frazil.ingest.loop.components import Components
@@ -186,7 +186,7 @@ def _undone(parts: Components, target: TableName, head: TableHead, resolved: Pos
 
 def sql_name(config: PipelineConfig, table: TableName) -> str:
     """As Spark SQL knows the table: with its catalog, quoted where a name wants it."""
-    catalog = catalog_of(config, config.entries.filling(main_table_of(table)))
+    catalog = config.catalog_of(config.entries.filling(main_table_of(table)))
     parts = (catalog.name, *table.namespace, table.name)
     return ".".join(part if _PLAIN.fullmatch(part) else f"`{part}`" for part in parts)
 

@@ -15,12 +15,11 @@ from typing import Any
 
 import yaml
 
-from frazil.config.mongodb import MongoSource
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.config.routing import Route, is_pattern
 from frazil.config.table_entries import TableEntry
-from frazil.model.schema import Column, SourceSchema
-from frazil.sources.mongodb.schema.types import name_of
+from frazil.model.schema import SourceSchema
+from frazil.sources.registry import SourceKind, kind_of
 
 _PLAIN_TYPE = re.compile(r"[A-Z][A-Z0-9_ ]*(\(\d+(,\s*\d+)?\))?")
 
@@ -29,10 +28,10 @@ def pin_block(config: PipelineConfig, found: Sequence[tuple[Route, SourceSchema]
     """Empty if nothing was found."""
     if not found:
         return ""
-    of_documents = isinstance(config.source, MongoSource)
+    kind = kind_of(config.source)
     lines = ["tables:"]
     for taken, source_schema in found:
-        lines += _pinned(taken, source_schema, of_documents)
+        lines += _pinned(taken, source_schema, kind)
     spelled_out = {id(taken.entry) for taken, _ in found}
     for entry in config.tables:
         if is_pattern(entry.source) or id(entry) not in spelled_out:
@@ -40,18 +39,16 @@ def pin_block(config: PipelineConfig, found: Sequence[tuple[Route, SourceSchema]
     return "\n".join(lines) + "\n"
 
 
-def _pinned(taken: Route, source_schema: SourceSchema, of_documents: bool) -> Iterator[str]:
+def _pinned(taken: Route, source_schema: SourceSchema, kind: SourceKind) -> Iterator[str]:
     entry, names = taken.entry, {column.name: column.carried_as[0] for column in source_schema.columns}
     settings = _settings(entry) | {"source": full_name(entry.source, taken.source), "target": taken.target.text}
     origins: dict[str, str] = {}
-    if not of_documents:  # the key of a collection is its _id
+    if not kind.config.has_documents:  # the key of a document is given
         settings["key"] = [names[name] for name in source_schema.key]
         origins["key"] = source_schema.key_origin
     columns: dict[str, tuple[str, str]] = {}
     if entry.mapping is None or entry.mapping.mode == "auto":
-        columns = {
-            names[c.name]: (text, c.origin) for c in source_schema.columns if (text := _type_text(c, of_documents))
-        }
+        columns = {names[c.name]: (text, c.origin) for c in source_schema.columns if (text := kind.type_name(c))}
     settings.pop("columns", None)
     return _entry(settings, origins, columns)
 
@@ -72,11 +69,6 @@ def _settings(entry: TableEntry) -> dict[str, Any]:
     defaults = type(entry).model_construct(source=entry.source).model_dump(mode="json")
     wanted = [name for name in plain if name in entry.model_fields_set or plain[name] != defaults[name]]
     return {name: plain[name] for name in wanted if plain[name] is not None}
-
-
-def _type_text(column: Column, of_documents: bool) -> str | None:
-    """None if no type can be named that means the same: then it stays to be discovered."""
-    return name_of(column.type, column.source_type) if of_documents else column.source_type
 
 
 def _entry(

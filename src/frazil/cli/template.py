@@ -6,22 +6,17 @@ Prose has a space behind its `#`, a key that is switched off has none: removing 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, get_args
 
 import yaml
 
 from frazil.config.block import Settings
 from frazil.config.describe import Option, options_of
-from frazil.config.pipeline_config import MONGODB, SOURCE_KINDS, PipelineConfig
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.sources.registry import kind_named
 
-KINDS = SOURCE_KINDS
 _WIDTH = 100
-_CLOUD_FEED = "s3://feeds/shop"
-_SINKLESS_FEED = "postgresql://frazil:${CRDB_PASSWORD:-}@localhost:26257/shop?sslmode=verify-full"
-
-_MONGO_URI = "mongodb://frazil:${MONGO_PASSWORD:-}@localhost:27017/?replicaSet=rs0"
-
 _HEADER = """\
 # A Frazil pipeline: one source feeding many Iceberg tables.
 # Keys behind a '#' are off and show their default, or an example. ${NAME} and ${NAME:-default} are taken from the
@@ -31,23 +26,18 @@ _HEADER = """\
 
 def template(kind: str, *, sinkless: bool) -> str:
     """A file that loads as it is."""
-    on: dict[str, Any] = {
+    found = kind_named(kind)
+    chosen = found.sinkless if sinkless and found.sinkless is not None else found.template
+    on = {
         "pipeline": "shop",
         "source.type": kind,
-        "source.feed": _SINKLESS_FEED if sinkless else _CLOUD_FEED,
         "catalog.type": "builtin",
         "catalog.warehouse": "./warehouse",
-        "tables.source": "shop.public.orders",
         "tables.target": "analytics.orders",
-        "tables.key": ["id"],
+        **chosen.on,
     }
-    left_out = {"source.complete", "source.schema_from"} if sinkless else {"source.changefeed_options"}
-    if kind == MONGODB:
-        del on["source.feed"], on["tables.key"]
-        on |= {"source.uri": _MONGO_URI, "tables.source": "shop.orders"}
-        left_out |= {"tables.changelog", "tables.json_as", "tables.key"}
-    examples = {"tables.columns": {"total": "decimal(12, 2)"}} if kind == MONGODB else {}
-    return _HEADER + "\n".join(_block(PipelineConfig, "", "", on, left_out, examples)) + "\n"
+    lines = _block(PipelineConfig, "", "", on, chosen.left_out, chosen.examples)
+    return _HEADER + "\n".join(lines) + "\n"
 
 
 def _block(
@@ -55,7 +45,7 @@ def _block(
     path: str,
     indent: str,
     on: Mapping[str, Any],
-    left_out: set[str],
+    left_out: Collection[str],
     examples: Mapping[str, Any],
     item: bool = False,
 ) -> Iterator[str]:

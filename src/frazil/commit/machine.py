@@ -31,7 +31,7 @@ themselves AlreadyPublished, and the others are sent again. Whoever ends unpubli
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from frazil import errors
@@ -48,9 +48,9 @@ from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, 
 from frazil.model.files import FileClosed, FileKind
 from frazil.model.frontier import Frontier
 from frazil.model.ids import TableName, batch_id
-from frazil.model.ledger import LedgerEntry, TableHead
+from frazil.model.ledger import LedgerEntry, SummarizesEpochs, TableHead
 from frazil.model.ports import Located
-from frazil.model.position import Hlc, Position, is_before
+from frazil.model.position import Position, is_before
 from frazil.model.table_form import TableForm
 from frazil.retry import Backoff
 
@@ -278,7 +278,7 @@ def make_epoch_commit(
     """
     files = tuple(files)
     entry = replace(ledger_entry(coordinator, table, lower, upper, files), source=source)
-    plan = CommitPlan(entry=entry, files=files, extra_summary=_crdb_summary(entry))
+    plan = CommitPlan(entry=entry, files=files, extra_summary=_extra_summary(entry))
     return EpochCommit(
         table=table,
         table_uuid=table_uuid,
@@ -312,7 +312,7 @@ def located_plan(epoch_commit: EpochCommit, located: Located) -> CommitPlan:
         epoch_commit.plan,
         entry=entry,
         files=files,
-        extra_summary={**epoch_commit.plan.extra_summary, **_crdb_summary(entry)},
+        extra_summary={**epoch_commit.plan.extra_summary, **_extra_summary(entry)},
         removed_deletes=located.removed_deletes,
         must_exist=located.must_exist,
     )
@@ -419,16 +419,8 @@ def clock_error(answer: Early, table: str) -> errors.ClockBehind:
     )
 
 
-def _crdb_summary(entry: LedgerEntry) -> dict[str, str]:
-    if not isinstance(entry.resolved, Hlc):
-        return {}
-    return {
-        "crdb.batch_id": str(entry.batch_id),
-        "crdb.job_id": entry.job.text,
-        "crdb.resolved_hlc": entry.resolved.text,
-        "crdb.data_file_count": str(entry.data_files),
-        "crdb.delete_file_count": str(entry.delete_files),
-    }
+def _extra_summary(entry: LedgerEntry) -> Mapping[str, str]:
+    return entry.resolved.summary(entry) if isinstance(entry.resolved, SummarizesEpochs) else {}
 
 
 def _recreated(epoch_commit: EpochCommit, head: TableHead) -> errors.TableChanged:

@@ -113,6 +113,11 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
+    @classmethod
+    def variants(cls) -> tuple[type[Settings], ...]:
+        """The blocks that may stand where this one is asked for."""
+        return (cls,)
+
     @model_validator(mode="before")
     @classmethod
     def _a_key_with_nothing_after_it_means_its_default(cls, data: Any) -> Any:

@@ -1,5 +1,5 @@
-"""What an entry of `tables:` says wrongly by itself: types that do not exist; keys, partitions and orders that do not
-fit them. Pure.
+"""What an entry of `tables:` says wrongly by itself: keys, partitions and orders that do not fit the columns that it
+names. A source asks, since it knows the types that these may have. Pure.
 
     columns: {id: INT8, at: TIMESTMP}   --> columns.at: unknown column type; did you mean TIMESTAMP?
     partition: ["day(id)"]              --> partition: day does not take long
@@ -11,7 +11,7 @@ nobody describes over SQL, a collection with an explicit mapping.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -20,19 +20,16 @@ from frazil.errors import ConfigError
 from frazil.model.partition import takes
 from frazil.model.schema import DOUBLE, FLOAT, ListOf, MapOf, StructOf, Type
 from frazil.model.write import CHANGELOG_BEFORE, CHANGELOG_OP, CHANGELOG_POSITION
-from frazil.sources.cockroachdb.decode.types import TypeRules, parse_source_type
-from frazil.sources.mongodb.schema.types import named_type
 
 Judgement = tuple[str, tuple[str | int, ...]]
 """What is wrong, and the path to it within the entry."""
 
-_ID = "_id"
 _LIKELY_A_SLIP = 0.85
 _NESTED = (ListOf, MapOf, StructOf)
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class KnownColumns:
     """The columns that an entry tells, with their types where it tells these too. `whole` if there are no others."""
 
     types: Mapping[str, Type | None]
@@ -49,47 +46,24 @@ class _Known:
         return next(iter(get_close_matches(column, self.types, n=1, cutoff=likeness)), None)
 
 
-def judge_table(entry: TableEntry, *, described: bool, spark_reads: bool) -> Iterator[Judgement]:
-    """Of an entry that takes tables of a changefeed. `described` if the source is asked about them over SQL."""
-    try:
-        rules = TypeRules(time_as="long" if spark_reads else "time", json_as=entry.json_as)
-    except ConfigError as error:
-        yield f"{error.message}. {error.hint}", ("json_as",)
-        return
-    types: dict[str, Type | None] = {}
-    for name, text in entry.columns.items():
+def judge_types(
+    entry: TableEntry,
+    texts: Iterable[tuple[str, str | None, tuple[str | int, ...]]],
+    parse: Callable[[str], Type | None],
+    types: dict[str, Type | None],
+) -> Iterator[Judgement]:
+    """Adds to `types` what `parse` makes of (column, text, path)."""
+    for column, text, path in texts:
+        types[column] = None
         try:
-            types[name] = parse_source_type(text, rules).type
+            types[column] = None if text is None else parse(text)
         except ConfigError as error:
-            types[name] = None
-            yield _of(entry, _no_type(error)), ("columns", name)
-    is_pinned = bool(entry.key) and all(name in types for name in entry.key)
-    known = _Known(types, whole=is_pinned and not described)
-    yield from _judge_key(entry, known)
-    yield from _judge_rest(entry, known)
+            nearest = error.facts.get("nearest")
+            meant = "" if nearest is None else f"; did you mean {nearest}?"
+            yield _of(entry, f"{error.message}{meant}"), path
 
 
-def judge_collection(entry: TableEntry) -> Iterator[Judgement]:
-    """Of an entry that takes collections of MongoDB."""
-    types: dict[str, Type | None] = {}
-    mapping = entry.mapping
-    for index, field in enumerate(() if mapping is None else mapping.fields):
-        try:
-            types[field.column] = _named(field.type)
-        except ConfigError as error:
-            types[field.column] = None
-            yield _of(entry, _no_type(error)), ("mapping", "fields", index, "type")
-    is_explicit = bool(types)
-    for name, text in entry.columns.items():
-        try:
-            types[name] = _named(text)
-        except ConfigError as error:
-            yield _of(entry, _no_type(error)), ("columns", name)
-    types.setdefault(_ID, None)
-    yield from _judge_rest(entry, _Known(types, whole=is_explicit, named="mapped fields"))
-
-
-def _judge_key(entry: TableEntry, known: _Known) -> Iterator[Judgement]:
+def judge_key(entry: TableEntry, known: KnownColumns) -> Iterator[Judgement]:
     for name in entry.key:
         type_ = known.type_of(name)
         if name not in known.types and (nearest := known.nearest(name, _LIKELY_A_SLIP)) and nearest not in entry.key:
@@ -100,7 +74,7 @@ def _judge_key(entry: TableEntry, known: _Known) -> Iterator[Judgement]:
             yield _of(entry, text), ("key",)
 
 
-def _judge_rest(entry: TableEntry, known: _Known) -> Iterator[Judgement]:
+def judge_layout(entry: TableEntry, known: KnownColumns) -> Iterator[Judgement]:
     for wanted in entry.options.partition:
         type_ = known.type_of(wanted.column)
         if known.lacks(wanted.column):
@@ -119,17 +93,7 @@ def _judge_rest(entry: TableEntry, known: _Known) -> Iterator[Judgement]:
                 yield _of(entry, "a changelog needs a column of this name for itself"), ("columns", name)
 
 
-def _named(text: str | None) -> Type | None:
-    found = None if text is None else named_type(text)
-    return None if found is None else found[0]
-
-
-def _no_type(error: ConfigError) -> str:
-    nearest = error.facts.get("nearest")
-    return error.message if nearest is None else f"{error.message}; did you mean {nearest}?"
-
-
-def _lacking(column: str, known: _Known) -> str:
+def _lacking(column: str, known: KnownColumns) -> str:
     nearest = known.nearest(column, 0.6)
     meant = f"; did you mean {nearest!r}?" if nearest else f": {', '.join(known.types)}. Name it there too"
     return f"{column!r} is not among the {known.named}{meant}"

@@ -10,21 +10,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from frazil.config.block import BASE_DIRECTORY
 from frazil.config.document import BadDocument, Problem, YamlDocument, overridden, read, substituted
-from frazil.config.pipeline_config import SOURCE_KINDS, PipelineConfig
-from frazil.config.problems import explain
+from frazil.config.pipeline_config import PipelineConfig
+from frazil.config.problems import explain, models_in
 from frazil.config.secrets import mask_text
 from frazil.errors import ConfigError
-
-_DECIDES_CONTENT = {"type", "complete", "envelope", "op_column", "prev_column", "bare_deletes", "csv_header"}
-_ANY_KIND = "|".join(SOURCE_KINDS)
-MAPS_OF_OWN_KEYS = frozenset({"options", "changefeed_options", "properties", "columns", "conf"})
+from frazil.sources.registry import kind_names
 
 
 def load_config(
@@ -42,7 +40,8 @@ def load_config(
     except OSError as error:
         raise ConfigError(
             f"cannot read {path}: {(error.strerror or str(error)).lower()}",
-            hint=f"name an existing file, or write one with: frazil init --source {_ANY_KIND} -o pipeline.yaml",
+            hint="name an existing file, or write one with: frazil init --source "
+            f"{'|'.join(kind_names())} -o pipeline.yaml",
             file=str(path),
         ) from error
     return parse_config(text, name=str(path), base=file.absolute().parent, overrides=overrides, environ=environ)
@@ -59,20 +58,20 @@ def parse_config(
     """Like `load_config`, for a text at hand. `name` stands for the file in messages."""
     try:
         document = substituted(read(text), os.environ if environ is None else environ)
-        document = overridden(document, overrides, MAPS_OF_OWN_KEYS)
+        document = overridden(document, overrides, frozenset(_maps_of_own_keys(PipelineConfig)))
     except BadDocument as error:
         raise _refused(name, error.problems) from error
     try:
         return PipelineConfig.model_validate(document.values, context={BASE_DIRECTORY: base})
     except ValidationError as error:
-        raise _refused(name, explain(error, PipelineConfig, document), _kind_of(document)) from error
+        raise _refused(name, explain(error, PipelineConfig, document), document) from error
 
 
 def config_hash(config: PipelineConfig) -> str:
     """Names what decides the content of the tables: the same after a change of addresses, passwords or tuning."""
     content = {
         "pipeline": config.pipeline,
-        "source": config.source.model_dump(mode="json", include=_DECIDES_CONTENT),
+        "source": config.source.model_dump(mode="json", include={"type", *config.source.decides_content}),
         # The columns as pairs: in CSV files, values are told apart by the order of columns alone.
         "tables": [
             [entry.source, entry.target, entry.key, list(entry.columns.items()), entry.deletes.value]
@@ -85,14 +84,19 @@ def config_hash(config: PipelineConfig) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _kind_of(document: YamlDocument) -> str:
-    """Of the file's source, as far as it is a known one."""
-    source = document.values.get("source")
+def _maps_of_own_keys(model: type[BaseModel]) -> Iterator[str]:
+    """The maps of a configuration whose keys are the user's own."""
+    for name, info in model.model_fields.items():
+        inner = list(models_in(info.annotation))
+        if get_origin(info.annotation) is dict and not inner:
+            yield name
+        for block in inner:
+            yield from _maps_of_own_keys(block)
+
+
+def _refused(name: str, problems: Sequence[Problem], document: YamlDocument | None = None) -> ConfigError:
+    source = None if document is None else document.values.get("source")
     kind = source.get("type") if isinstance(source, dict) else None
-    return kind if kind in SOURCE_KINDS else _ANY_KIND
-
-
-def _refused(name: str, problems: Sequence[Problem], kind: str = _ANY_KIND) -> ConfigError:
     shown = [mask_text(str(problem)) for problem in problems]
     if len(shown) == 1:
         message = f"{name}: {shown[0]}"
@@ -100,7 +104,8 @@ def _refused(name: str, problems: Sequence[Problem], kind: str = _ANY_KIND) -> C
         message = f"{name} has {len(shown)} problems:" + "".join(f"\n  {line}" for line in shown)
     return ConfigError(
         message,
-        hint=f"all keys are described in docs/reference/configuration.md and by: frazil init --source {kind}",
+        hint=f"all keys are described in docs/reference/configuration.md and by: frazil init --source "
+        f"{kind if kind in kind_names() else '|'.join(kind_names())}",
         file=name,
         problems=tuple(shown),
     )

@@ -1,7 +1,7 @@
 """What a pipeline's configuration may say. The descriptions here are the reference documentation.
 
     pipeline: shop
-    source:    where changes come from       -> CockroachSource, MongoSource, in `config.cockroachdb`, `config.mongodb`
+    source:    where changes come from       -> the block of an installed kind, see `sources.registry`
     catalog:   where tables live             -> CatalogConfig, in `config.catalogs`, or a sink URL iceberg://...
     catalogs:  several, by name
     volumes:   where their files lie         -> VolumeConfig, in `config.volumes`
@@ -15,12 +15,12 @@ version will offer is refused by name, so that nobody believes to have it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationInfo, model_validator
 
 from frazil.config import routing
 from frazil.config.block import (
@@ -34,20 +34,15 @@ from frazil.config.block import (
 )
 from frazil.config.catalogs import CatalogConfig as CatalogConfig
 from frazil.config.catalogs import CatalogType as CatalogType
-from frazil.config.cockroachdb import CockroachSource
 from frazil.config.engines import ReaderEngine, contradiction
-from frazil.config.entry_checks import Judgement, judge_collection, judge_table
 from frazil.config.maintenance import MaintenanceConfig
-from frazil.config.mongodb import MongoSource, fit_collections
 from frazil.config.parse_values import ByteSize, Duration, Shown, TextMap
 from frazil.config.sink_url import parse_sink_url
 from frazil.config.table_entries import TableEntry
 from frazil.config.volumes import VolumeConfig
-from frazil.model.ids import BadName, JobId
+from frazil.model.ids import BadName, JobId, TableName
 from frazil.model.write import ParquetSettings, Role
-
-COCKROACHDB, MONGODB = "cockroachdb", "mongodb"
-SOURCE_KINDS = (COCKROACHDB, MONGODB)
+from frazil.sources.registry import SourceConfig, kind_named, kind_names, parse_source
 
 
 class SnapshotMode(StrEnum):
@@ -179,15 +174,8 @@ class Atomic(StrEnum):
     PIPELINE = "pipeline"
 
 
-def _kind_of_source(value: Any) -> str:
-    """What is no MongoDB is held against the rules of CockroachDB, which say what else there is."""
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return MONGODB if kind == MONGODB else COCKROACHDB
-
-
-SourceConfig = Annotated[
-    Annotated[CockroachSource, Tag(COCKROACHDB)] | Annotated[MongoSource, Tag(MONGODB)], Discriminator(_kind_of_source)
-]
+def _by_its_kind(value: Any, info: ValidationInfo) -> SourceConfig:
+    return parse_source(value, info.context)
 
 
 class PipelineConfig(Settings):
@@ -200,7 +188,9 @@ class PipelineConfig(Settings):
         ),
         examples=["shop"],
     )
-    source: SourceConfig = Field(description="Where changes come from.")
+    source: Annotated[SerializeAsAny[SourceConfig], BeforeValidator(_by_its_kind)] = Field(
+        description="Where changes come from."
+    )
     catalog: CatalogConfig = Field(
         description="Where tables live. With `catalogs`: the name of the one that is taken by default, or nothing."
     )
@@ -296,7 +286,7 @@ class PipelineConfig(Settings):
 
     def roles(self, taken: routing.Route) -> tuple[Role, ...]:
         """The targets of a source table, the main table last. A quarantine that is there is one of them whatever the
-        configuration says, see `ingest.loop.registry`."""
+        configuration says, see `ingest.loop.table_registry`."""
         changelog = (Role.CHANGELOG,) if taken.entry.changelog else ()
         quarantine = (Role.QUARANTINE,) if self.on_error is OnError.QUARANTINE else ()
         return (*quarantine, *changelog, Role.MAIN)
@@ -305,6 +295,28 @@ class PipelineConfig(Settings):
     def entries(self) -> routing.Entries:
         """The tables' entries, by their names."""
         return routing.Entries(self.tables, self.pipeline)
+
+    def route_of(self, name: str) -> routing.Route | None:
+        """Where a source table goes; None if no entry names it.
+
+        Raises ConfigError if it fits two exact entries, or if no target can be called as it would be.
+        """
+        entry = self.entries.taking(name)
+        if entry is None:
+            return None
+        return self.routed(name, entry, routing.target_for(entry, name, self.pipeline))
+
+    def routed(self, source: str, entry: TableEntry, target: TableName) -> routing.Route:
+        return routing.Route(source, entry, target, self.volume_of(entry), self.readers)
+
+    def volume_of(self, entry: TableEntry) -> VolumeConfig | None:
+        """Where the files of an entry's tables lie; None if its catalog decides."""
+        name = entry.volume or self.catalog_of(entry).volume
+        return None if name is None else self.volumes[name]
+
+    def catalog_of(self, entry: TableEntry | None) -> CatalogConfig:
+        """The catalog that has an entry's tables."""
+        return self.catalog if entry is None or entry.catalog is None else self.catalogs[entry.catalog]
 
     @model_validator(mode="before")
     @classmethod
@@ -320,8 +332,10 @@ class PipelineConfig(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _collections_are_named_with_their_database(cls, data: Any) -> Any:
-        return fit_collections(data) if isinstance(data, dict) else data
+    def _tables_follow_from_the_source(cls, data: Any) -> Any:
+        source = data.get("source") if isinstance(data, dict) else None
+        kind = source.get("type") if isinstance(source, dict) else None
+        return kind_named(kind).config.fitted(data) if kind in kind_names() else data
 
     @model_validator(mode="before")
     @classmethod
@@ -355,18 +369,16 @@ class PipelineConfig(Settings):
 
     @model_validator(mode="after")
     def _entries_fit_the_source(self) -> PipelineConfig:
+        found: list[tuple[str, tuple[str | int, ...]]] = []
         for index, entry in enumerate(self.tables):
-            if not isinstance(self.source, MongoSource):
-                if entry.mapping is not None:
-                    raise problem("only a MongoDB source has documents to map", "tables", index, "mapping")
-                continue
-            if "." not in entry.source:
-                text = "name the collection with its database (shop.orders), or set source.database"
-                raise problem(text, "tables", index, "source")
-            if entry.key not in ((), ("_id",)):
-                raise problem("the key of a collection is its _id", "tables", index, "key")
-            if entry.columns and entry.mapping is not None and entry.mapping.mode == "explicit":
-                raise problem("an explicit mapping tells the types of its fields itself", "tables", index, "columns")
+            if entry.mapping is not None and not self.source.has_documents:
+                found.append((f"{self.source.type} has no documents to map", ("tables", index, "mapping")))
+            if (told := contradiction(entry.options, self.readers)) is not None:
+                found.append((told[0], ("tables", index, told[1])))
+            judged = self.source.judge(entry, spark_reads=ReaderEngine.SPARK in self.readers)
+            found += [(text, ("tables", index, *path)) for text, path in judged]
+        if found:
+            raise problems(found)
         return self
 
     @model_validator(mode="after")
@@ -387,27 +399,6 @@ class PipelineConfig(Settings):
                     raise problem(text, "tables", index, "target")
                 claimed[target] = index
         return self
-
-    @model_validator(mode="after")
-    def _types_exist_and_fit_what_is_made_of_them(self) -> PipelineConfig:
-        found = [
-            (text, ("tables", index, *path))
-            for index, entry in enumerate(self.tables)
-            for text, path in self._judged(entry)
-        ]
-        if found:
-            raise problems(found)
-        return self
-
-    def _judged(self, entry: TableEntry) -> Iterator[Judgement]:
-        if (told := contradiction(entry.options, self.readers)) is not None:
-            text, key = told
-            yield text, (key,)
-        if isinstance(self.source, MongoSource):
-            yield from judge_collection(entry)
-            return
-        described = self.source.sinkless or self.source.schema_from is not None
-        yield from judge_table(entry, described=described, spark_reads=ReaderEngine.SPARK in self.readers)
 
 
 def _unknown(name: str, block: str, known: Mapping[str, object]) -> str:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from frazil.config.block import Settings
 from frazil.config.document import Path, Problem, YamlDocument
 from frazil.config.secrets import is_secret_name, mask_text
 
@@ -26,8 +27,17 @@ def _explain(details: ErrorDetails, model: type[BaseModel], document: YamlDocume
     if "problems" in context:
         yield from (document.problem(mask_text(text), (*details["loc"], *path)) for text, path in context["problems"])
         return
-    path: Path = (*details["loc"], *context.get("path", ()))
+    path = _with_kind((*details["loc"], *context.get("path", ())), model, document.values)
     yield document.problem(_sentence(details, path, model), _as_written(path, model))
+
+
+def _with_kind(path: Path, model: type[BaseModel], values: Any) -> Path:
+    """With the kind of block that stands at the top, which is validated by the rules of that kind alone."""
+    name, *rest = path or ("",)
+    kinds = _kinds(model.model_fields[str(name)]) if name in model.model_fields else {}
+    block = values.get(name) if isinstance(values, Mapping) else None
+    kind = block.get("type") if isinstance(block, Mapping) else None
+    return (name, kind, *rest) if rest and rest[0] not in kinds and kind in kinds else path
 
 
 def _as_written(path: Path, model: type[BaseModel]) -> Path:
@@ -118,7 +128,7 @@ def _blocks(model: type[BaseModel], home: str = "") -> Iterator[tuple[str, type[
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     """The blocks an annotation speaks of: itself, or what its list or union holds."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
+        yield from annotation.variants() if issubclass(annotation, Settings) else (annotation,)
     elif get_origin(annotation) in (tuple, list, dict, Annotated, Union, types.UnionType):
         for inner in get_args(annotation):
             yield from models_in(inner)

@@ -22,8 +22,6 @@ from frazil.model.ids import BadName, TableName
 from frazil.model.write import TableOptions
 
 if TYPE_CHECKING:
-    from frazil.config.catalogs import CatalogConfig
-    from frazil.config.pipeline_config import PipelineConfig
     from frazil.config.table_entries import TableEntry
     from frazil.config.volumes import VolumeConfig
 
@@ -87,30 +85,20 @@ def check_names(source: str, target: str | None) -> None:
         raise ValueError(f"the namespace {name.namespace[0]} is reserved")
 
 
-def route_of(config: PipelineConfig, name: str) -> Route | None:
-    """Where a source table goes; None if no entry names it.
-
-    Raises ConfigError if it fits two exact entries, or if no target can be called as it would be.
-    """
-    entry = config.entries.taking(name)
-    if entry is None:
-        return None
+def target_for(entry: TableEntry, name: str, pipeline: str) -> TableName:
+    """The target of a source table that an entry takes. Raises ConfigError if none can be called as it would be."""
     try:
-        target = target_of(entry.target, entry.source, name, config.pipeline)
+        target = target_of(entry.target, entry.source, name, pipeline)
         if target.is_reserved:
             raise BadName(f"the namespace {target.namespace[0]} is reserved")
     except BadName as error:
         raise ConfigError(
             f"the source table {name} cannot be published under its own name: {error}",
             hint=f"Under `tables:`, add an entry with source: {name} and a target that can be, like "
-            f"{_plain(entry.target, name, config.pipeline)}; then: frazil reload CONFIG.",
+            f"{_plain(entry.target, name, pipeline)}; then: frazil reload CONFIG.",
             table=name,
         ) from error
-    return routed(config, name, entry, target)
-
-
-def routed(config: PipelineConfig, source: str, entry: TableEntry, target: TableName) -> Route:
-    return Route(source, entry, target, volume_of(config, entry), config.readers)
+    return target
 
 
 def _plain(template: str | None, name: str, pipeline: str) -> str:
@@ -118,17 +106,6 @@ def _plain(template: str | None, name: str, pipeline: str) -> str:
     parts = {"database": pipeline, "schema": DEFAULT_SCHEMA, **_parts(name)}
     plain = {field: re.sub(r"[^A-Za-z0-9_]", "_", text).strip("_") or "t" for field, text in parts.items()}
     return (template or DEFAULT_TARGET).format(**plain)
-
-
-def volume_of(config: PipelineConfig, entry: TableEntry) -> VolumeConfig | None:
-    """Where the files of an entry's tables lie; None if its catalog decides."""
-    name = entry.volume or catalog_of(config, entry).volume
-    return None if name is None else config.volumes[name]
-
-
-def catalog_of(config: PipelineConfig, entry: TableEntry | None) -> CatalogConfig:
-    """The catalog that has an entry's tables."""
-    return config.catalog if entry is None or entry.catalog is None else config.catalogs[entry.catalog]
 
 
 class Entries:

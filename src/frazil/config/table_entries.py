@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from frazil.config import routing
 from frazil.config.block import ColumnNames, PartitionFields, Settings, SortFields, problem, whole_number
-from frazil.config.mongodb import MappingConfig
+from frazil.config.document_mapping import MappingConfig
 from frazil.config.parse_values import TextMap
 from frazil.model.partition import parse_partition
 from frazil.model.write import DEFAULT_FORMAT_VERSION, DeleteMode, SchemaConflict, TableOptions, parse_sort

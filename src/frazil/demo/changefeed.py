@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 _LAYOUTS = {"flat": "", "daily": "{:%Y-%m-%d}/", "hourly": "{:%Y-%m-%d/%H}/"}
 

@@ -22,8 +22,8 @@ from frazil.demo.changefeed import Changefeed
 from frazil.demo.proof import differences
 from frazil.demo.shop import COLUMNS, KEYS, Shop
 from frazil.model.ids import TableName
-from frazil.model.position import Hlc
 from frazil.model.results import RunProgress
+from frazil.sources.cockroachdb.position import Hlc
 
 SEED = 20_260_101
 ROUNDS = 14

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from frazil.demo.changefeed import Changefeed, ShopChange
-from frazil.model.position import LOGICAL_MAX, Hlc
+from frazil.sources.cockroachdb.position import LOGICAL_MAX, Hlc
 
 Row = Mapping[str, Any]
 Rows = dict[tuple[Any, ...], Row]

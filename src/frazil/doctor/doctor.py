@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 from frazil.clock import Clock
 from frazil.commit.frontier_check import At, Damaged, Fresh, RolledBack, read_frontier
 from frazil.config.engines import ReaderEngine
-from frazil.config.mongodb import MongoSource
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.data.deletes.vectors import DamagedVector
 from frazil.data.read.parquet import DamagedFile
@@ -141,7 +140,7 @@ class Doctor:
         claim = self._config.entries.claiming(main_table_of(table))
         if finding.trouble not in _LOADED_ANEW or finding.fixable or claim is None:
             return finding
-        way = _RESYNC if isinstance(self._config.source, MongoSource) else _DROP_AND_RUN
+        way = _RESYNC if self._config.source.can_reload else _DROP_AND_RUN
         return replace(finding, next=f"{finding.next} {way}")
 
     def tools(self, place: CatalogHandle) -> Tools:

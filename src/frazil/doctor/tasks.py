@@ -50,7 +50,7 @@ from frazil.model.compaction import RewrittenTable
 from frazil.model.conversion import Search
 from frazil.model.files import FileClosed, FileKind, LiveDelete, LiveFile
 from frazil.model.partition import PartitionSpec
-from frazil.model.position import Hlc
+from frazil.model.position import BatchNumber
 from frazil.model.schema import Field, Schema, StructOf
 from frazil.spark.bins import Piece, pieces
 from frazil.storage.files.open_file import open_input
@@ -58,7 +58,7 @@ from frazil.storage.files.open_file import open_input
 FILES_A_JOB = 2_048
 """So often somebody is told how far it is."""
 _PARQUET = "parquet"
-_NO_EPOCH = Hlc(0)
+_NO_EPOCH = BatchNumber(0)
 _NO_LINEAGE = 2
 
 

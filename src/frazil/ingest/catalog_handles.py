@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from frazil.config.catalogs import CatalogConfig
 from frazil.config.pipeline_config import Atomic, PipelineConfig
-from frazil.config.routing import catalog_of
 from frazil.config.volumes import VolumeConfig
 from frazil.data.keys.index_cache import CacheStats
 from frazil.errors import ConfigError
@@ -69,7 +68,7 @@ class Catalogs:
         """The place of a target or of its side table; the default one for Frazil's own tables."""
         if table not in self._known:  # every look at a head asks
             entry = self._config.entries.filling(main_table_of(table))
-            self._known[table] = self._by_name.get(catalog_of(self._config, entry).name, self.default)
+            self._known[table] = self._by_name.get(self._config.catalog_of(entry).name, self.default)
         return self._known[table]
 
 
@@ -83,9 +82,7 @@ def settings_of(config: PipelineConfig, catalog: CatalogConfig) -> CatalogSettin
     """What a catalog is opened with: its own settings, and those of every volume that tables of it lie on. Raises
     ConfigError if two of these volumes contradict each other."""
     names = [catalog.volume] if catalog.volume else []
-    names += [
-        entry.volume for entry in config.tables if entry.volume and catalog_of(config, entry).name == catalog.name
-    ]
+    names += [entry.volume for entry in config.tables if entry.volume and config.catalog_of(entry).name == catalog.name]
     storage: dict[str, str] = {}
     told: dict[str, str] = {}
     for name in dict.fromkeys(names):

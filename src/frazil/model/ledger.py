@@ -29,7 +29,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
 from frazil import errors
@@ -222,6 +222,14 @@ def too_new(version: int, snapshot_id: int | None, table: TableName | None = Non
         format=version,
         known=FORMAT,
     )
+
+
+@runtime_checkable
+class SummarizesEpochs(Protocol):
+    """A position whose source has more to say in the summary of an epoch's snapshot than the ledger."""
+
+    def summary(self, entry: LedgerEntry) -> Mapping[str, str]:
+        """Keys that other tools look for."""
 
 
 @dataclass(frozen=True, slots=True)

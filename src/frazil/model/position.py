@@ -1,8 +1,9 @@
 """Positions: points in a source, with a text form and an order.
 
-    text in the ledger --parse_position--> Hlc | ClusterTime | BatchNumber --.text--> the same text
+    text in the ledger --parse_position--> what the source calls a position --.text--> the same text
 
-The text tells its own kind, so a ledger can be read without knowing the source that wrote it.
+The text tells its own kind, so a ledger can be read without knowing the source that wrote it: each installed source
+brings its kind of position. A streaming query is no source, and numbers its batches.
 
 What makes positions comparable, as it may be written down for anybody to read.
 
@@ -14,138 +15,50 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import cache
+from typing import Protocol
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_HLC_TEXT = re.compile(r"(\d{1,19})\.(\d{10})")
-_FILE_STAMP = re.compile(r"(\d{14})(\d{9})(\d{10})")
-_CLUSTER_TEXT = re.compile(r"(\d{1,10})-(\d{1,10})(?:([.-])(\d{1,10}))?")
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.plugins import source_kinds
+
 _BATCH_TEXT = re.compile(r"batch:(\d+)")
-_WALL_MAX = 2**63 - 1
-LOGICAL_MAX = 2**31 - 1
-WHOLE = 2**30 - 1
-"""The step behind all changes of a cluster time; beyond it lie the steps of a first load."""
-_STEP_MAX = 2**31 - 1
 
 
 class NotAPosition(ValueError):
     """The text is no position of any known source."""
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Hlc:
-    """CockroachDB's hybrid logical clock: nanoseconds since 1970, then a logical counter."""
-
-    wall: int
-    logical: int = 0
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.wall <= _WALL_MAX and 0 <= self.logical <= LOGICAL_MAX):
-            raise NotAPosition(f"HLC out of range: wall={self.wall} logical={self.logical}")
-
-    @classmethod
-    def parse(cls, text: str) -> Hlc:
-        match = _HLC_TEXT.fullmatch(text)
-        if match is None:
-            raise NotAPosition(f"{text!r} is not an HLC like 1701102296662969433.0000000001")
-        return cls(int(match[1]), int(match[2]))
-
-    @classmethod
-    def from_file_stamp(cls, stamp: str) -> Hlc:
-        """Reads the 33 digits of a changefeed file name: UTC seconds, nanoseconds, logical."""
-        match = _FILE_STAMP.fullmatch(stamp)
-        if match is None:
-            raise NotAPosition(f"{stamp!r} is not a 33-digit changefeed timestamp")
-        try:
-            moment = datetime.strptime(match[1], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-        except ValueError as error:
-            raise NotAPosition(f"{stamp!r} does not name a moment: {error}") from error
-        seconds = (moment - _EPOCH) // timedelta(seconds=1)
-        return cls(seconds * 1_000_000_000 + int(match[2]), int(match[3]))
-
-    def next(self) -> Hlc:
-        return Hlc(self.wall, self.logical + 1) if self.logical < LOGICAL_MAX else Hlc(self.wall + 1, 0)
-
-    def previous(self) -> Hlc:
-        return Hlc(self.wall, self.logical - 1) if self.logical else Hlc(max(self.wall - 1, 0), LOGICAL_MAX)
+class Position(Protocol):
+    """Frozen, hashable and picklable; equal to another one of the same text."""
 
     @property
     def text(self) -> str:
-        return f"{self.wall}.{self.logical:010d}"
-
-    @property
-    def file_stamp(self) -> str:
-        seconds, nanos = divmod(self.wall, 1_000_000_000)
-        moment = _EPOCH + timedelta(seconds=seconds)
-        return f"{moment:%Y%m%d%H%M%S}{nanos:09d}{self.logical:010d}"
+        """What `parse` reads as this position, and no other kind's `parse` reads."""
 
     @property
     def order(self) -> tuple[int, int]:
-        return self.wall, self.logical
+        """Orders the positions of one source. Both numbers fit into 63 bits."""
 
     @property
     def source_time(self) -> datetime | None:
-        """When the source says it was, to the microsecond."""
-        return _EPOCH + timedelta(microseconds=self.wall // 1000)
+        """When the source says it was; None if its positions do not tell."""
 
-    def __str__(self) -> str:
-        return self.text
+    @staticmethod
+    def texts(majors: pa.Array, minors: pa.Array) -> pa.Array:
+        """`text` of whole columns of orders."""
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class ClusterTime:
-    """MongoDB's cluster time: seconds since 1970 in the upper 32 bits, a counter in the lower. Within it come the
-    changes of then in their order, then all of them together (`WHOLE`), then the steps of a first load that reads the
-    collection as it was then.
+class PositionKind(Protocol):
+    """A class of positions, as a source brings it."""
 
-        1700000000-3.0   1700000000-3.1   1700000000-3   1700000000-3-1   1700000000-3-2   1700000000-4.0
-        changes of one transaction        all of them    steps of a load
-    """
+    def __call__(self, major: int, minor: int, /) -> Position:
+        """The position with this order."""
 
-    time: int
-    step: int = WHOLE
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.time <= _WALL_MAX and 0 <= self.step <= _STEP_MAX):
-            raise NotAPosition(f"cluster time out of range: {self.time} step {self.step}")
-
-    @classmethod
-    def of(cls, seconds: int, increment: int, step: int = WHOLE) -> ClusterTime:
-        return cls(seconds << 32 | increment, step)
-
-    @classmethod
-    def parse(cls, text: str) -> ClusterTime:
-        match = _CLUSTER_TEXT.fullmatch(text)
-        if match is None:
-            raise NotAPosition(f"{text!r} is not a cluster time like 1700000000-3")
-        part = 0 if match[4] is None else int(match[4])
-        return cls.of(int(match[1]), int(match[2]), part if match[3] == "." else WHOLE + part)
-
-    @property
-    def seconds(self) -> int:
-        return self.time >> 32
-
-    @property
-    def increment(self) -> int:
-        return self.time & 0xFFFFFFFF
-
-    @property
-    def text(self) -> str:
-        if self.step == WHOLE:
-            return f"{self.seconds}-{self.increment}"
-        part = f".{self.step}" if self.step < WHOLE else f"-{self.step - WHOLE}"
-        return f"{self.seconds}-{self.increment}{part}"
-
-    @property
-    def order(self) -> tuple[int, int]:
-        return self.time, self.step
-
-    @property
-    def source_time(self) -> datetime | None:
-        return _EPOCH + timedelta(seconds=self.seconds)
-
-    def __str__(self) -> str:
-        return self.text
+    def parse(self, text: str) -> Position:
+        """Raises NotAPosition."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -177,16 +90,22 @@ class BatchNumber:
     def source_time(self) -> datetime | None:
         return None
 
+    @staticmethod
+    def texts(majors: pa.Array, minors: pa.Array) -> pa.Array:
+        return pc.binary_join_element_wise("batch", pc.cast(majors, pa.string()), ":")
+
     def __str__(self) -> str:
         return self.text
 
 
-Position = Hlc | ClusterTime | BatchNumber
+@cache
+def _kinds() -> tuple[PositionKind, ...]:
+    return (BatchNumber, *(kind.position for kind in source_kinds()))
 
 
 def parse_position(text: str) -> Position:
-    """Raises NotAPosition for a text no source writes."""
-    for kind in (Hlc, ClusterTime, BatchNumber):
+    """Raises NotAPosition for a text that no installed source writes."""
+    for kind in _kinds():
         try:
             return kind.parse(text)
         except NotAPosition:

@@ -22,10 +22,10 @@ from frazil.iceberg.system.checkpoints import Checkpoint, Checkpoints
 from frazil.iceberg.tables.tables import LoadedTable, Tables
 from frazil.model.commit import Accepted, Conflicted, Unknown
 from frazil.model.ids import JobId, TableName
-from frazil.model.position import Hlc
 from frazil.model.schema import INT, LONG, STRING
 from frazil.model.state import TableState
 from frazil.model.write import DeleteMode, TableOptions
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 EQUALITY = TableOptions(mode=DeleteMode.EQUALITY, format_version=2)

@@ -18,8 +18,8 @@ from frazil.iceberg.jvm.session import open_session
 from frazil.iceberg.tables.tables import LoadedTable, Tables
 from frazil.model.commit import Accepted, Conflicted, Unknown
 from frazil.model.ids import TableName
-from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode, SortField, TableOptions
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 EQUALITY = TableOptions(mode=DeleteMode.EQUALITY, format_version=2, sort=(SortField("name"),))

@@ -41,11 +41,11 @@ from frazil.ingest.loop.components import Components
 from frazil.ingest.loop.supervisor import Supervisor
 from frazil.model.ids import JobId, TableName, batch_id
 from frazil.model.ledger import LedgerEntry, TableHead
-from frazil.model.position import Hlc
 from frazil.model.results import RunSummary
 from frazil.model.write import DeleteMode
 from frazil.observability.metrics import Metrics
 from frazil.paths import cache_home
+from frazil.sources.cockroachdb.position import Hlc
 
 JOB = JobId("shop")
 NAMESPACE = "shop"

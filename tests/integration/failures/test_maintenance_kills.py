@@ -25,8 +25,8 @@ from frazil.config.load import load_config
 from frazil.demo.proof import differences
 from frazil.demo.shop import Rows
 from frazil.model.ids import TableName
-from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from frazil.demo.changefeed import json_text
 from frazil.demo.shop import Shop
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = pytest.mark.spark
 

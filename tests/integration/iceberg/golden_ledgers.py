@@ -58,7 +58,7 @@ def test_mongodb(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("frazil.app.mongodb_source.cache_home", lambda: tmp_path / "home")
+    monkeypatch.setattr("frazil.sources.mongodb.opening.cache_home", lambda: tmp_path / "home")
     config = config_of(mongodb.uri, database, warehouse, "shop", "orders")
     database["orders"].insert_one({"_id": 1, "v": 0})
     run_once(config, spark)

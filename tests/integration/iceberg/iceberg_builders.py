@@ -21,8 +21,8 @@ from frazil.model.commit import CommitPlan
 from frazil.model.files import FileClosed, FileKind
 from frazil.model.ids import JobId, batch_id, data_path, epoch_prefix, equality_delete_path
 from frazil.model.ledger import Fence, LedgerEntry
-from frazil.model.position import Hlc
 from frazil.model.schema import LONG, STRING, Column, Schema, SourceSchema, Type
+from frazil.sources.cockroachdb.position import Hlc
 
 SHOP = JobId("shop")
 FENCE = Fence(1, UUID(int=1))

@@ -21,7 +21,7 @@ from frazil.model.commit import CommitAnswer, Conflicted, Refused
 from frazil.model.frontier import Frontier
 from frazil.model.ids import TableName
 from frazil.model.ledger import as_of, published
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 

@@ -15,8 +15,9 @@ from frazil.iceberg.catalogs.open_catalog import Catalog
 from frazil.iceberg.system.checkpoints import Checkpoint, Checkpoints
 from frazil.iceberg.tables.tables import Tables
 from frazil.model.ids import JobId, TableName
-from frazil.model.position import ClusterTime, Hlc
 from frazil.model.state import TableState
+from frazil.sources.cockroachdb.position import Hlc
+from frazil.sources.mongodb.position import ClusterTime
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from frazil.errors import StorageUnavailable
 from frazil.iceberg.catalogs.open_catalog import Catalog
 from frazil.iceberg.system.consistent_epochs import ConsistentEpochs
 from frazil.model.ids import JobId, TableName
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = pytest.mark.spark
 

@@ -13,8 +13,8 @@ from frazil.iceberg.commits.committer import IcebergCommitter
 from frazil.iceberg.tables.tables import LoadedTable, Tables
 from frazil.model.commit import Accepted, Conflicted, Refused, Unknown
 from frazil.model.ids import TableName
-from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode, TableOptions
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 

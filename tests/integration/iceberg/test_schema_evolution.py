@@ -23,7 +23,6 @@ from frazil.model.commit import Accepted, CommitPlan
 from frazil.model.files import FileClosed, FileKind
 from frazil.model.ids import TableName, batch_id
 from frazil.model.ledger import LedgerEntry
-from frazil.model.position import Hlc
 from frazil.model.schema import (
     INT,
     LONG,
@@ -41,6 +40,7 @@ from frazil.model.schema import (
     remembered,
 )
 from frazil.model.write import DeleteMode, ParquetSettings, SchemaConflict, TableOptions
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = pytest.mark.spark
 ID = Column("id", LONG, "INT8", "sql", required=True, identity="7.1")

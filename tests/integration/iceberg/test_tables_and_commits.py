@@ -21,9 +21,9 @@ from frazil.model.commit import Accepted, Conflicted, Refused
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, TableHead, published
 from frazil.model.partition import parse_partition
-from frazil.model.position import Hlc
 from frazil.model.schema import DOUBLE, FLOAT, INT, LONG, STRING, Decimal, ListOf
 from frazil.model.write import DeleteMode, SortField, TableOptions
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 T = TypeVar("T")

@@ -36,8 +36,8 @@ from frazil.model.compaction import Carried, Moved, Reprojected, Rewrite, Rewrit
 from frazil.model.frontier import Frontier
 from frazil.model.ids import TableName, batch_id, epoch_prefix
 from frazil.model.ledger import TableHead
-from frazil.model.position import Hlc
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings
+from frazil.sources.cockroachdb.position import Hlc
 
 EAGER = CompactSettings(min_input_files=2, delete_ratio=0.1, tiered=False)
 Act = Callable[[], object]

@@ -41,9 +41,9 @@ from frazil.model.frontier import Frontier
 from frazil.model.ids import JobId, TableName, batch_id, epoch_prefix
 from frazil.model.ledger import Fence
 from frazil.model.partition import parse_partition
-from frazil.model.position import Hlc
 from frazil.model.schema import INT, LONG, STRING, Column, Field, SourceSchema
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableOptions, TableTask
+from frazil.sources.cockroachdb.position import Hlc
 
 JOB = JobId("shop")
 ME = Coordinator(job=JOB, fence=Fence(1, Uuid(int=1)), incarnation="cluster-1", config_hash="c0ffee")

@@ -37,8 +37,8 @@ from frazil.model.compaction import Carried, Moved, Reprojected, Rewrite, Rewrit
 from frazil.model.conversion import Search
 from frazil.model.files import FileClosed, FileKind, LiveFile
 from frazil.model.ids import TableName
-from frazil.model.position import Hlc
 from frazil.model.write import ParquetSettings
+from frazil.sources.cockroachdb.position import Hlc
 
 _numbers = itertools.count(1)
 Act = Callable[[], object]

@@ -34,9 +34,9 @@ from frazil.model.commit import Accepted, CommitPlan
 from frazil.model.files import FileClosed, FileKind
 from frazil.model.ids import JobId, TableName, batch_id, data_path, epoch_prefix
 from frazil.model.ledger import Fence, LedgerEntry
-from frazil.model.position import Hlc
 from frazil.model.schema import LONG, STRING, Column, SourceSchema
 from frazil.model.write import DeleteMode, TableOptions
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.storage.files.open_file import open_output
 
 SHOP = JobId("shop")

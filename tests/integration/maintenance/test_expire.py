@@ -15,7 +15,7 @@ from frazil.iceberg.commits.snapshots import Expiry, TableSnapshots
 from frazil.maintenance.expire.planner import Keep, Period
 from frazil.model.commit import Accepted, CommitAnswer, Unknown
 from frazil.model.ids import JobId, TableName
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = pytest.mark.spark
 BANK = JobId("bank")

@@ -19,7 +19,7 @@ from frazil.maintenance.orphans import QUIET
 from frazil.model.commit import Accepted, ClearPlan, CommitPlan
 from frazil.model.ids import TableName, batch_id, maintenance_folder, replay_folder
 from frazil.model.ledger import Fence, LedgerEntry
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = pytest.mark.spark
 OLD = Fence(2, UUID(int=2))

@@ -19,8 +19,8 @@ from frazil.data.deletes.vectors import POSITION_MAX, encode, read_vector, to_bi
 from frazil.iceberg.catalogs.open_catalog import Catalog
 from frazil.model.files import FileClosed, FileKind
 from frazil.model.ids import TableName
-from frazil.model.position import Hlc
 from frazil.model.write import ParquetSettings
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.storage.files.open_file import local_path
 
 pytestmark = pytest.mark.spark

@@ -45,7 +45,6 @@ from frazil.model.ids import JobId, TableName, batch_id, epoch_prefix
 from frazil.model.ledger import Fence, TableHead
 from frazil.model.partition import parse_partition
 from frazil.model.ports import Located, Locator
-from frazil.model.position import Hlc
 from frazil.model.schema import (
     DOUBLE,
     FLOAT,
@@ -60,6 +59,7 @@ from frazil.model.schema import (
     Type,
 )
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableOptions, TableTask
+from frazil.sources.cockroachdb.position import Hlc
 
 JOB = JobId("shop")
 ME = Coordinator(job=JOB, fence=Fence(1, Uuid(int=1)), incarnation="cluster-1", config_hash="c0ffee")

@@ -8,7 +8,8 @@ import pytest
 
 from frazil.app.moment import AskedMoment
 from frazil.errors import ConfigError
-from frazil.model.position import ClusterTime, Hlc
+from frazil.sources.cockroachdb.position import Hlc
+from frazil.sources.mongodb.position import ClusterTime
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123_000, tzinfo=UTC)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.app import assemble
+from frazil.app.assemble import open_source
 from frazil.clock import SystemClock
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.errors import ConfigError
+from frazil.sources import registry
 
 CONFIG = {
     "pipeline": "shop",
@@ -21,7 +22,7 @@ def test_a_missing_driver_is_named_with_the_command_that_brings_it(monkeypatch: 
     def without(name: str) -> object:
         raise ModuleNotFoundError(f"No module named 'bson' for {name}", name="bson")
 
-    monkeypatch.setattr(assemble, "import_module", without)
+    monkeypatch.setattr(registry, "import_module", without)
     with pytest.raises(ConfigError, match="bson") as refused:
-        assemble.make_source(PipelineConfig.model_validate(CONFIG), None, SystemClock())  # type: ignore[arg-type]
+        open_source(PipelineConfig.model_validate(CONFIG), None, SystemClock())  # type: ignore[arg-type]
     assert refused.value.hint == "pip install 'pymongo>=4.9'"

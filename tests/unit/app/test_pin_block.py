@@ -11,7 +11,7 @@ import yaml
 from frazil.app.pin_block import full_name, pin_block
 from frazil.config.load import parse_config
 from frazil.config.pipeline_config import PipelineConfig
-from frazil.config.routing import Route, route_of
+from frazil.config.routing import Route
 from frazil.model import schema as iceberg
 from frazil.model.partition import parse_partition
 from frazil.model.schema import Column, SourceSchema, Type
@@ -64,7 +64,7 @@ def parsed(tables: Any, source: Mapping[str, Any] | None = None) -> PipelineConf
 
 
 def route(config: PipelineConfig, names: Sequence[str]) -> list[Route]:
-    return [taken for name in names if (taken := route_of(config, name)) is not None]
+    return [taken for name in names if (taken := config.route_of(name)) is not None]
 
 
 def pasted(before: PipelineConfig, schemas: Mapping[str, SourceSchema], source: Any = None) -> PipelineConfig:

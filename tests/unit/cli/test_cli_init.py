@@ -13,8 +13,8 @@ from frazil.cli.reference import PAGES, configuration_page, main, metrics_page
 from frazil.config.block import Settings
 from frazil.config.describe import options_of
 from frazil.config.load import load_config, parse_config
-from frazil.config.mongodb import MongoSource
 from frazil.config.pipeline_config import PipelineConfig
+from frazil.sources.mongodb.config import MongoSource
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 

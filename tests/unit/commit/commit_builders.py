@@ -17,7 +17,7 @@ from frazil.model.frontier import Frontier
 from frazil.model.ids import JobId, TableName, batch_id
 from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
 from frazil.model.ports import Located
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 JOB = JobId("shop")
 ORDERS = TableName(("shop",), "orders")

@@ -49,7 +49,7 @@ from frazil.model.commit import Accepted, ClearPlan, CommitAnswer, CommitPlan, C
 from frazil.model.frontier import Frontier
 from frazil.model.ids import TableName
 from frazil.model.ledger import BRANCH_FACT, BranchedHead, Fence, LedgerEntry, SnapshotFacts, TableHead
-from frazil.model.position import ClusterTime
+from frazil.sources.mongodb.position import ClusterTime
 
 ME = coordinator(3)
 ON_BRANCH = {BRANCH_FACT: JOB.resync_branch}

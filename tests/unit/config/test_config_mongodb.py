@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 from frazil.config.load import parse_config
-from frazil.config.mongodb import MongoSource
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.config.routing import target_of
 from frazil.errors import ConfigError
 from frazil.model.write import SchemaConflict
+from frazil.sources.mongodb.config import MongoSource
 
 URI = "mongodb://frazil:secret@db1/?replicaSet=rs0"
 
@@ -82,7 +82,7 @@ source: {type: cockroachdb, feed: s3://feeds/shop}
 catalog: {type: builtin, warehouse: w}
 tables: [{source: shop.public.orders, key: [id], mapping: {mode: auto}}]
 """
-    with pytest.raises(ConfigError, match="only a MongoDB source has documents to map"):
+    with pytest.raises(ConfigError, match="cockroachdb has no documents to map"):
         parse_config(text, environ={})
 
 

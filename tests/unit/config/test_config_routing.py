@@ -11,14 +11,14 @@ import pytest
 from config_builders import with_tables
 from pydantic import ValidationError
 
-from frazil.config.routing import matches, route_of
+from frazil.config.routing import matches
 from frazil.errors import ConfigError
 from frazil.model.ids import TableName
 
 
 def targets(entries: list[Mapping[str, Any] | str], *names: str) -> dict[str, str]:
     config = with_tables(*entries)
-    return {name: taken.target.text for name in names if (taken := route_of(config, name)) is not None}
+    return {name: taken.target.text for name in names if (taken := config.route_of(name)) is not None}
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_table_that_no_entry_names_is_left_out() -> None:
 def test_a_short_name_that_fits_two_entries_is_not_guessed_about() -> None:
     config = with_tables("a.public.orders", "b.public.orders")
     with pytest.raises(ConfigError, match=r"fits two entries: a.public.orders and b.public.orders") as caught:
-        route_of(config, "orders")
+        config.route_of("orders")
     assert "full_table_name" in caught.value.hint
 
 
@@ -109,11 +109,11 @@ def test_a_short_name_that_fits_two_entries_is_not_guessed_about() -> None:
 def test_a_name_that_no_target_can_have_is_told_with_an_entry_that_helps(name: str) -> None:
     pattern = {"source": "*", "target": "{database}.{table}"}
     with pytest.raises(ConfigError) as caught:
-        route_of(with_tables(pattern), name)
+        with_tables(pattern).route_of(name)
     assert caught.value.facts["table"] == name
     match = re.search(r"source: (.+) and a target that can be, like (\S+);", caught.value.hint)
     assert match is not None
-    taken = route_of(with_tables(pattern, {"source": match[1], "target": match[2]}), name)
+    taken = with_tables(pattern, {"source": match[1], "target": match[2]}).route_of(name)
     assert taken is not None
     assert taken.target.text == match[2]
 

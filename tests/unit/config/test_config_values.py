@@ -7,12 +7,12 @@ from config_builders import GOOD, config, lines
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.config.cockroachdb import SinklessOptions
 from frazil.config.load import parse_config
 from frazil.config.parse_values import bytes_of, bytes_text, duration_text, seconds_of, texts_of
 from frazil.config.pipeline_config import CatalogType
 from frazil.config.sink_url import parse_sink_url
 from frazil.errors import ConfigError
+from frazil.sources.cockroachdb.sinkless.sql import FeedOptions
 
 SINKLESS = lines(("s3://feeds/shop", "postgresql://root@localhost:26257/shop"))
 
@@ -69,7 +69,7 @@ def test_a_sinkless_feed_is_told_by_its_url_and_has_defaults() -> None:
     loaded = config(text=SINKLESS)
     assert loaded.source.sinkless
     assert not config().source.sinkless
-    assert loaded.source.sinkless_options == SinklessOptions(
+    assert loaded.source.sinkless_options == FeedOptions(
         resolved="1s", min_checkpoint_frequency="1s", diff=False, extra=()
     )
 
@@ -78,7 +78,7 @@ def test_changefeed_options_are_sorted_into_ours_and_others() -> None:
     loaded = config(
         "source.changefeed_options={resolved: 5s, diff: true, schema_change_policy: nobackfill}", text=SINKLESS
     )
-    assert loaded.source.sinkless_options == SinklessOptions(
+    assert loaded.source.sinkless_options == FeedOptions(
         resolved="5s", min_checkpoint_frequency="1s", diff=True, extra=(("schema_change_policy", "nobackfill"),)
     )
 

@@ -9,7 +9,6 @@ from config_builders import GOOD
 
 from frazil.config.engines import FACTS, Ability, ReaderEngine, Statement, fitted, reasons
 from frazil.config.load import parse_config
-from frazil.config.routing import route_of
 from frazil.errors import ConfigError
 from frazil.model.write import DeleteMode, TableOptions
 
@@ -22,7 +21,7 @@ def readers(*names: str) -> tuple[ReaderEngine, ...]:
 
 def options_of(names: str, *lines: str) -> TableOptions:
     text = GOOD + "".join(f"    {line}\n" for line in lines) + f"readers: [{names}]\n"
-    route = route_of(parse_config(text, name="shop.yaml", environ={}), "shop.public.orders")
+    route = parse_config(text, name="shop.yaml", environ={}).route_of("shop.public.orders")
     assert route is not None
     return route.options
 

@@ -21,9 +21,9 @@ from frazil.model import schema as c
 from frazil.model.files import ColumnMetrics
 from frazil.model.ids import TableName
 from frazil.model.metrics_modes import COUNTS, FULL, NONE, MetricsMode, MetricsModes
-from frazil.model.position import Hlc
 from frazil.model.schema import Field
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableTask
+from frazil.sources.cockroachdb.position import Hlc
 
 
 class NoFooter:

@@ -42,8 +42,8 @@ from frazil.model.files import FileKind, LiveDelete, LiveFile
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, LedgerEntry
 from frazil.model.partition import UNPARTITIONED, PartitionField, PartitionSpec, Transform
-from frazil.model.position import Hlc
 from frazil.model.schema import LONG, TIMESTAMP, Field, Schema, StructOf
+from frazil.sources.cockroachdb.position import Hlc
 
 DAILY = PartitionSpec(1, (PartitionField(1000, 4, "created_at_day", Transform("day")),))
 

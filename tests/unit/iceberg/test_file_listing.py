@@ -16,7 +16,7 @@ from frazil.model.files import Blob, ColumnMetrics, FileClosed, FileKind, LiveDe
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, LedgerEntry
 from frazil.model.partition import exact_values
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 TABLE = TableName(("shop",), "orders")
 

@@ -11,7 +11,7 @@ from frazil.iceberg.tables.head import head_of, parse_head
 from frazil.iceberg.tables.tables import parse_table
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, LedgerEntry, as_of, pipelines, published, retained
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 SHOP = JobId("shop")
 

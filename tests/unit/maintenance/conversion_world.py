@@ -26,8 +26,8 @@ from frazil.model.files import Blob, FileClosed, FileKind, LiveDelete, LiveFile,
 from frazil.model.ids import TableName
 from frazil.model.ledger import SnapshotFacts, TableHead
 from frazil.model.partition import PartitionField, PartitionSpec, Transform
-from frazil.model.position import Hlc
 from frazil.model.schema import LONG, Field
+from frazil.sources.cockroachdb.position import Hlc
 
 NAME = TableName(("shop",), "orders")
 EVERYWHERE, BY_PART = PartitionSpec(0), PartitionSpec(1, (PartitionField(1000, 3, "part", Transform("identity")),))

@@ -16,7 +16,7 @@ from frazil.iceberg.commits.snapshots import MAIN, Expiry, Reference, TableSnaps
 from frazil.maintenance.expire.planner import KEEP_TAG, ExpireSettings, Keep, Period, plan_expiry
 from frazil.model.ids import JobId
 from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -15,7 +15,8 @@ from frazil.iceberg.tables.reachability import named_by, path_key
 from frazil.maintenance.orphans import QUIET, plan_sweep
 from frazil.model.ids import JobId
 from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
-from frazil.model.position import BatchNumber, Hlc, Position
+from frazil.model.position import BatchNumber, Position
+from frazil.sources.cockroachdb.position import Hlc
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 AGE = timedelta(days=1)

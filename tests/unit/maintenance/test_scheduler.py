@@ -23,10 +23,10 @@ from frazil.model.files import FileKind
 from frazil.model.frontier import Frontier
 from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.position import Hlc
 from frazil.model.results import MaintenanceStep
 from frazil.model.state import TableState
 from frazil.observability.metrics import Metrics
+from frazil.sources.cockroachdb.position import Hlc
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ORDERS = TableName(("shop",), "orders")

@@ -23,8 +23,8 @@ from frazil.model.conversion import Marked, Search
 from frazil.model.files import Blob, FileClosed, FileKind, LiveDelete, LiveFile
 from frazil.model.ids import batch_id, data_path, epoch_prefix, equality_delete_path, vectors_path
 from frazil.model.ledger import Fence, LedgerEntry
-from frazil.model.position import Hlc
 from frazil.model.sort import run_folder
+from frazil.sources.cockroachdb.position import Hlc
 
 Place = tuple[int, tuple[Any, ...]]
 

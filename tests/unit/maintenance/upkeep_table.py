@@ -28,8 +28,8 @@ from frazil.model.compaction import RewrittenTable
 from frazil.model.files import FileKind, LiveDelete, LiveFile, LiveFiles, LiveManifest
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
-from frazil.model.position import Hlc
 from frazil.model.schema import Schema
+from frazil.sources.cockroachdb.position import Hlc
 
 JOB = JobId("shop")
 LOCATION = "table"

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.ingest.write.change_rows import text_like
-from frazil.model.position import WHOLE, BatchNumber, ClusterTime, Hlc, NotAPosition, parse_position
+from frazil.model.position import BatchNumber, NotAPosition, parse_position
+from frazil.sources.cockroachdb.position import Hlc
+from frazil.sources.mongodb.position import WHOLE, ClusterTime
 
 positions = st.builds(ClusterTime.of, st.integers(0, 2**31 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**31 - 1))
 

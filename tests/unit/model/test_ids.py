@@ -15,7 +15,7 @@ from frazil.model.ids import (
     epoch_prefix,
     equality_delete_path,
 )
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 R = Hlc(1701102296662969433, 1)
 

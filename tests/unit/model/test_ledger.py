@@ -17,7 +17,9 @@ from frazil.model.commit import CommitPlan
 from frazil.model.frontier import Window
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, LedgerEntry, PublishedEpoch, SnapshotFacts, TableHead, check_formats
-from frazil.model.position import BatchNumber, ClusterTime, Hlc, Position, without_login
+from frazil.model.position import BatchNumber, Position, without_login
+from frazil.sources.cockroachdb.position import Hlc
+from frazil.sources.mongodb.position import ClusterTime
 
 JOB = JobId("shop")
 positions = st.builds(Hlc, st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1)) | st.builds(

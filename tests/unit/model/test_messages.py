@@ -17,8 +17,9 @@ import frazil.model
 from frazil.model import messages_pb2 as pb
 from frazil.model.files import ColumnMetrics, FileClosed, FileKind, Resolved
 from frazil.model.ids import TableName
-from frazil.model.position import BatchNumber, Hlc
+from frazil.model.position import BatchNumber
 from frazil.model.wire import VERSION, BadMessage, decode, encode
+from frazil.sources.cockroachdb.position import Hlc
 
 MODEL = Path(frazil.model.__file__).parent
 counts = st.none() | st.integers(0, 2**63 - 1)

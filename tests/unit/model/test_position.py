@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.model.position import LOGICAL_MAX, BatchNumber, Hlc, NotAPosition, is_before, parse_position
+from frazil.model.position import BatchNumber, NotAPosition, is_before, parse_position
+from frazil.sources.cockroachdb.position import LOGICAL_MAX, Hlc
 
 YEAR_9999 = 253_402_300_799 * 1_000_000_000
 hlcs = st.builds(Hlc, st.integers(0, 2**63 - 1), st.integers(0, LOGICAL_MAX))

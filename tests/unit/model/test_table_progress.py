@@ -17,7 +17,7 @@ from frazil.model.frontier import (
     plan_window,
     resume_after,
 )
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 TEN_MINUTES = timedelta(minutes=10)

@@ -15,7 +15,6 @@ from frazil.config.table_entries import TableEntry
 from frazil.errors import BadInput, ConfigError
 from frazil.model.change import REPORT_EPOCH, PartitionReport
 from frazil.model.frontier import Frontier, Window
-from frazil.model.position import Hlc
 from frazil.model.schema import (
     LONG,
     PRIMARY,
@@ -31,6 +30,7 @@ from frazil.model.schema import (
     primary_family,
 )
 from frazil.sources.cockroachdb.feed.location import FeedLocation
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.resume_state import Notes
 from frazil.sources.cockroachdb.schema.families import table_of
 from frazil.sources.cockroachdb.schema.schema import Pinned

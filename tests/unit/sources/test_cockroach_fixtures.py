@@ -9,7 +9,7 @@ from cockroach_feed import Feed, Pipeline, at, delete, source_schema, upsert
 
 from frazil.errors import BadInput, SourceLost
 from frazil.model.frontier import Window
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.resume_state import Notes
 
 

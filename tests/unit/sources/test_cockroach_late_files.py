@@ -14,8 +14,8 @@ from cockroach_feed import Feed, Pipeline, at, delete, source_schema, upsert
 
 from frazil.errors import SourceLost
 from frazil.model.frontier import Frontier, Window
-from frazil.model.position import Hlc
 from frazil.sources.cockroachdb.feed.location import FeedLocation
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.resume_state import Notes
 from frazil.sources.cockroachdb.source import CloudFeed
 

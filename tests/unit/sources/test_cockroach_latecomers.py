@@ -13,10 +13,10 @@ from cockroach_feed import Feed, Pipeline, at, source_schema, upsert
 
 from frazil.clock import SystemClock
 from frazil.errors import SourceLost
-from frazil.model.position import Hlc
 from frazil.sources.cockroachdb.feed.file_names import resolved_paths
 from frazil.sources.cockroachdb.feed.listing import DirectoryLister, FeedListing
 from frazil.sources.cockroachdb.latecomers import Latecomers
+from frazil.sources.cockroachdb.position import Hlc
 
 MINUTE = 60
 HOURS = range(0, 2 * 3600, MINUTE)

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import BadInput, DoesNotFit
-from frazil.model.position import Hlc
 from frazil.model.schema import SourceSchema
 from frazil.sources.base import Cut, InputPartition
 from frazil.sources.cockroachdb.decode.envelope import EnvelopeOptions, change_of, open_message
@@ -20,6 +19,7 @@ from frazil.sources.cockroachdb.decode.exact_json import dumps, loads
 from frazil.sources.cockroachdb.decode.fast.lines import split, template_of
 from frazil.sources.cockroachdb.decode.keys import KeyRule
 from frazil.sources.cockroachdb.feed.location import FeedLocation, line_blocks
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.reader import FeedReader, TableReading
 
 names = st.sampled_from(["a", "b", "before", "key", "updated", "after", "ü", 'q"', "x y"])

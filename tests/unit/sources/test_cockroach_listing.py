@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from frazil.errors import BadInput, ConfigError, FrazilError, SourceUnavailable
 from frazil.model.frontier import Frontier, Window
-from frazil.model.position import Hlc
 from frazil.sources.cockroachdb.feed.file_names import (
     Compression,
     FeedFile,
@@ -30,6 +29,7 @@ from frazil.sources.cockroachdb.feed.file_names import (
 )
 from frazil.sources.cockroachdb.feed.listing import Counters, DirectoryLister, FeedListing
 from frazil.sources.cockroachdb.feed.location import FeedLocation
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.source import CloudFeed
 
 STAMP = "202004022058072107140000000000000"

@@ -15,7 +15,6 @@ from cockroach_parquet import STRING_TYPE, UUID_TYPE, decimal, write
 
 from frazil.errors import BadInput
 from frazil.model.change import Op
-from frazil.model.position import Hlc
 from frazil.model.schema import SourceSchema
 from frazil.sources.cockroachdb.decode.decoder import DecodedTable, FeedDecoder
 from frazil.sources.cockroachdb.decode.envelope import (
@@ -32,6 +31,7 @@ from frazil.sources.cockroachdb.decode.formats.sqltext import json_of
 from frazil.sources.cockroachdb.decode.keys import KeyRule
 from frazil.sources.cockroachdb.decode.types import parse_source_type
 from frazil.sources.cockroachdb.feed.file_names import FeedFile, ResolvedFile, parse_name
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.schema.profile import of_value
 from frazil.sources.cockroachdb.schema.schema import inferred_type
 

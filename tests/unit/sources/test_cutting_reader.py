@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.model.frontier import Window
-from frazil.model.position import Hlc
 from frazil.sources.base import Cut
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cutting_reader import BEYOND, DROPPED, assign, cut_of
 
 Pair = tuple[int, int]

@@ -13,7 +13,7 @@ import pytest
 from frazil.demo.changefeed import Changefeed, ShopChange
 from frazil.errors import BadInput
 from frazil.model.frontier import Frontier
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.sinkless.relay import octets
 from frazil.sources.cockroachdb.sinkless.spool import OPEN_FILES_MAX, FeedSpool, seen_from_spool, topic_of
 from frazil.sources.cockroachdb.sinkless.sql import FeedStart

@@ -8,7 +8,8 @@ import pytest
 
 from frazil.errors import ConfigError, FrazilError, SourceLost, SourceUnavailable
 from frazil.model.frontier import Frontier
-from frazil.model.position import BatchNumber, Hlc
+from frazil.model.position import BatchNumber
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.sinkless.sql import (
     FeedOptions,
     FeedStart,

@@ -26,10 +26,10 @@ from frazil.model.compaction import Group, Rewrite, RewrittenTable
 from frazil.model.conversion import DeleteKeys, KeyColumn, Search, SearchedFile
 from frazil.model.files import FileClosed, FileKind, LiveFile
 from frazil.model.ids import TableName
-from frazil.model.position import Hlc
 from frazil.model.schema import LONG, Field
 from frazil.model.write import ParquetSettings, WriteJob
 from frazil.sources.base import Cut, InputPartition
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.spark.bins import BIN_BYTES, taken_apart
 
 T = TableName(("shop",), "t")

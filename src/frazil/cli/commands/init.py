@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from frazil.cli.exit_codes import EPILOG
-from frazil.cli.template import KINDS, template
+from frazil.cli.template import template
 from frazil.errors import ConfigError
+from frazil.sources.registry import kind_names
 
 
 @click.command(epilog=EPILOG)
-@click.option("--source", type=click.Choice(KINDS), required=True, help="The kind of source.")
+@click.option("--source", type=click.Choice(kind_names()), required=True, help="The kind of source.")
 @click.option("--sinkless", is_flag=True, help="For a changefeed over SQL, without cloud storage in between.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.  [default: stdout]"

@@ -19,6 +19,8 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from frazil.plugins import source_kinds
+
 _VERSION = "pyspark/version.py"
 # Spark puts these on the path beside pyspark's archive: Py4J's sources, and a jar that has held no Python for long.
 _BESIDE = ("py4j-", "spark-core_")
@@ -26,11 +28,7 @@ _PRELOADED = (
     "pyspark.worker",
     "frazil.ingest.write.write_task",
     "frazil.ingest.write.write_job",
-    "frazil.sources.cockroachdb.source",
 )
-# What tasks of pipelines over MongoDB import besides, without frazil[mongodb] there are none; and pandas, which Arrow
-# looks for when it first sees an array of numpy's: a second of a worker's life.
-_PRELOADED_IF_THERE = ("frazil.sources.mongodb.source", "frazil.sources.mongodb.schema.profile", "pandas")
 
 
 def without_archives(path: Sequence[str]) -> list[str]:
@@ -57,9 +55,11 @@ def main() -> None:
     sys.path_importer_cache.clear()
     for name in _PRELOADED:
         importlib.import_module(name)
-    for name in _PRELOADED_IF_THERE:
-        with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(name)
+    for kind in source_kinds():
+        for name in kind.preloaded:
+            # A library that a source needs may be missing: then no task uses it.
+            with contextlib.suppress(ModuleNotFoundError):
+                importlib.import_module(name)
     # What is loaded by now lives as long as the process: the collection after each task need not look at it.
     gc.collect()
     gc.freeze()

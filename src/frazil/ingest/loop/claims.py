@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from frazil.config.pipeline_config import PipelineConfig
-from frazil.config.routing import Route, catalog_of, matches, route_of
+from frazil.config.routing import Route, matches
 from frazil.errors import ConfigError
 from frazil.model.ids import TableName
 from frazil.model.write import Role, main_table_of, side_table
@@ -39,7 +39,7 @@ def claimed(config: PipelineConfig, names: Iterable[str], keeper: Keeper) -> Cla
     refused: dict[str, ConfigError] = {}
     for name in names:
         try:
-            taken = route_of(config, name)
+            taken = config.route_of(name)
             if taken is not None:
                 _check_catalog(config, taken)
                 routes.append(taken)
@@ -64,8 +64,8 @@ def _check_catalog(config: PipelineConfig, taken: Route) -> None:
     if that is not where this one is to be."""
     if not config.catalogs:
         return
-    wanted = catalog_of(config, taken.entry).name
-    led = catalog_of(config, config.entries.filling(main_table_of(taken.target))).name
+    wanted = config.catalog_of(taken.entry).name
+    led = config.catalog_of(config.entries.filling(main_table_of(taken.target))).name
     if led != wanted:
         raise ConfigError(
             f"{taken.source} would fill {taken.target} in the catalog {wanted}, but another entry keeps such targets "

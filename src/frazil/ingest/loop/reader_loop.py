@@ -28,7 +28,7 @@ from frazil.config.routing import matches
 from frazil.ingest.loop.commit_lanes import TABLES_AT_ONCE, CommitLanes, Group, Late
 from frazil.ingest.loop.components import Components
 from frazil.ingest.loop.epoch_planner import EpochPlanner
-from frazil.ingest.loop.registry import TableRegistry
+from frazil.ingest.loop.table_registry import TableRegistry
 from frazil.ingest.loop.target_tables import TargetTable
 from frazil.ingest.quarantine.held_keys import HeldKeys
 from frazil.ingest.write.schema_tracker import SchemaTracker

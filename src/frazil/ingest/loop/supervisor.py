@@ -28,8 +28,8 @@ from frazil.ingest.loop.consistency import Agreement
 from frazil.ingest.loop.fence_watch import FenceWatch
 from frazil.ingest.loop.loop_pool import Drained, LoopEnded, LoopPool, Runs
 from frazil.ingest.loop.reader_loop import WHOLE, CaughtUp, Ending, Failed, Lagged, ReaderLoop, Yielded
-from frazil.ingest.loop.registry import TableRegistry
 from frazil.ingest.loop.resync_loop import ResyncLoop, as_asked_for, is_under_way, on_branches
+from frazil.ingest.loop.table_registry import TableRegistry
 from frazil.ingest.loop.table_state import LoopPlan, LoopState, Mode
 from frazil.ingest.loop.target_tables import TargetTable
 from frazil.ingest.quarantine.held_keys import HeldKeys

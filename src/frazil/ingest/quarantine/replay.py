@@ -29,7 +29,7 @@ import pyarrow as pa
 from frazil import errors
 from frazil.commit.frontier_check import At, read_frontier
 from frazil.commit.machine import misfit_error
-from frazil.config.routing import routed, target_of
+from frazil.config.routing import target_of
 from frazil.iceberg.tables.column_match import match_columns
 from frazil.iceberg.tables.tables import LoadedTable
 from frazil.ingest.loop.components import Components
@@ -87,7 +87,7 @@ class Replay:
         if entry is None:
             raise AssertionError(f"{source} is not a table of the pipeline")
         target = target_of(entry.target, entry.source, source, config.pipeline)
-        taken = routed(config, source, entry, target)
+        taken = config.routed(source, entry, target)
         self._parts = parts
         self._quarantined = quarantined
         self._committer = committer

@@ -17,14 +17,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from frazil.errors import FrazilError, UnknownColumn
 from frazil.model import wire
 from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import REPORT_EPOCH, CaptureReport, Op, PartitionReport, Report
 from frazil.model.files import Message
-from frazil.model.position import WHOLE, BatchNumber, ClusterTime, Hlc, Position
+from frazil.model.position import Position
 from frazil.spark.errors import unpacked
 
 OUTPUT = pa.schema([("kind", pa.int32()), ("message", pa.binary())])
@@ -65,37 +64,9 @@ def as_change_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def hlc_text(major: pa.Array, minor: pa.Array) -> pa.Array:
-    """`Hlc.text` of whole columns."""
-    logical = pc.utf8_lpad(pc.cast(minor, pa.string()), width=10, padding="0")
-    return pc.binary_join_element_wise(pc.cast(major, pa.string()), logical, ".")
-
-
-def batch_number_text(major: pa.Array, _minor: pa.Array) -> pa.Array:
-    """`BatchNumber.text` of whole columns."""
-    return pc.binary_join_element_wise("batch", pc.cast(major, pa.string()), ":")
-
-
-def cluster_time_text(major: pa.Array, minor: pa.Array) -> pa.Array:
-    """`ClusterTime.text` of whole columns."""
-    seconds = pc.cast(pc.shift_right(major, 32), pa.string())
-    increment = pc.cast(pc.bit_wise_and(major, 0xFFFFFFFF), pa.string())
-    whole = pc.binary_join_element_wise(seconds, increment, "-")
-    change = pc.binary_join_element_wise(whole, pc.cast(minor, pa.string()), ".")
-    step = pc.binary_join_element_wise(whole, pc.cast(pc.subtract(minor, WHOLE), pa.string()), "-")
-    part = pc.if_else(pc.less(minor, WHOLE), change, step)
-    return pc.if_else(pc.equal(minor, WHOLE), whole, part)
-
-
 def text_like(position: Position) -> PositionText:
     """The columnar text form of positions of this kind."""
-    match position:
-        case Hlc():
-            return hlc_text
-        case ClusterTime():
-            return cluster_time_text
-        case BatchNumber():
-            return batch_number_text
+    return type(position).texts
 
 
 def report_json(table: int, partition: str, major: int | None, minor: int | None, payload: bytes | None) -> bytes:

@@ -13,9 +13,9 @@ from frazil.data.parquet_writer import ClosedFile, RollingWriter
 from frazil.data.read.live_rows import LINEAGE, written_fields
 from frazil.model.compaction import Group, Rewrite
 from frazil.model.files import FileClosed, FileKind
-from frazil.model.position import Hlc
+from frazil.model.position import BatchNumber
 
-_NO_EPOCH = Hlc(0)
+_NO_EPOCH = BatchNumber(0)
 Partition = tuple[int, tuple[Any, ...]]
 
 

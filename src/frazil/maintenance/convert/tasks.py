@@ -40,7 +40,7 @@ from frazil.maintenance.convert.small import Newest, TooLarge, is_small
 from frazil.model.conversion import DeleteKeys, Marked, Search, SearchedFile
 from frazil.model.files import Blob, FileClosed, FileKind, LiveFile
 from frazil.model.ids import position_delete_path, vectors_path
-from frazil.model.position import Hlc
+from frazil.model.position import BatchNumber
 from frazil.spark.bins import Piece, beside_files, binned, in_bins, members, pieces, taken_apart
 from frazil.spark.errors import collected, guarded
 
@@ -49,7 +49,7 @@ READ_ROWS = 1 << 16
 FILES_A_TASK = 64
 FLUSH_ROWS = 1 << 22
 """Deleted rows that may wait in memory before they are written."""
-_NO_EPOCH = Hlc(0)
+_NO_EPOCH = BatchNumber(0)
 
 
 class SparkConverting:

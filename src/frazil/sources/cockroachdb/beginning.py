@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from frazil.errors import SourceLost
 from frazil.model.change import PartitionReport
 from frazil.model.frontier import Frontier
-from frazil.model.position import Hlc
 from frazil.sources.cockroachdb.feed.file_names import data_file, is_under, session_in, stem_in
 from frazil.sources.cockroachdb.feed.location import FeedLocation
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.resume_state import Notes, short
 
 _COPIES = "Of a feed that is copied, copy each .RESOLVED last, and keep the times of its files."

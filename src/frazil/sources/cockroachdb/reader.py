@@ -27,7 +27,6 @@ import pyarrow as pa
 
 from frazil.errors import BadInput, UnknownColumn
 from frazil.model.change import Op
-from frazil.model.position import Hlc
 from frazil.model.quarantine import BadLine, line_key
 from frazil.model.schema import SourceSchema, part_number, primary_family
 from frazil.sources.base import Cut, InputPartition, ReadLine
@@ -52,6 +51,7 @@ from frazil.sources.cockroachdb.decode.keys import KeyRule
 from frazil.sources.cockroachdb.decode.placing import placed, text_of
 from frazil.sources.cockroachdb.feed.file_names import FeedFile, Format, parse_name
 from frazil.sources.cockroachdb.feed.location import BLOCK, FeedLocation, line_blocks
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.schema.families import family_of
 from frazil.sources.cutting_reader import PartitionCutter, ReadChanges
 from frazil.sources.net import netted, of_table

@@ -23,7 +23,7 @@ from functools import partial
 from frazil.errors import BadInput, ConfigError, SourceLost, SourceUnavailable
 from frazil.model.change import PartitionReport
 from frazil.model.frontier import Frontier, Window
-from frazil.model.position import Hlc, Position, is_before
+from frazil.model.position import Position, is_before
 from frazil.model.schema import KnownTable, SourceSchema, families
 from frazil.sources.base import InputPartition, SourceTable
 from frazil.sources.cockroachdb.beginning import Beginnings, is_scanned_still
@@ -42,6 +42,7 @@ from frazil.sources.cockroachdb.feed.file_names import (
 from frazil.sources.cockroachdb.feed.listing import FeedListing, Names, lister_of
 from frazil.sources.cockroachdb.feed.location import ANEW, FeedLocation
 from frazil.sources.cockroachdb.latecomers import Latecomers
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.reader import FeedReader, TableReading
 from frazil.sources.cockroachdb.resume_state import Notes, check_unchanged, digest, inventory, notes_at, sessions_of
 from frazil.sources.cockroachdb.schema.families import (

@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from frazil.errors import StorageUnavailable
 from frazil.model.change import Op
-from frazil.model.position import ClusterTime
 from frazil.sources.base import Cut, InputPartition
 from frazil.sources.cutting_reader import PartitionCutter, ReadChanges
 from frazil.sources.mongodb.client.connection import connected, timestamp_of
 from frazil.sources.mongodb.decode.field_paths import strangers
 from frazil.sources.mongodb.load.scan import batches
+from frazil.sources.mongodb.position import ClusterTime
 from frazil.sources.mongodb.stream.replies import ReplyBatch
 
 _NAMED_MAX = 100

@@ -25,7 +25,7 @@ from frazil.clock import Clock
 from frazil.errors import ConfigError, SourceLost
 from frazil.model.change import PartitionReport
 from frazil.model.frontier import Frontier, LoadProgress, Window
-from frazil.model.position import ClusterTime, Position, is_before
+from frazil.model.position import Position, is_before
 from frazil.model.schema import KnownTable, SourceSchema
 from frazil.sources.base import InputPartition, SourceTable
 from frazil.sources.mongodb.client.connection import Client, Server, let_go, look, open_client, translated
@@ -33,6 +33,7 @@ from frazil.sources.mongodb.client.deployment import CollectionFacts, Sample, co
 from frazil.sources.mongodb.decode.decoder import DecodedCollection, DocumentDecoder
 from frazil.sources.mongodb.load.progress import Beginning, Loads, Mismatch, resumed
 from frazil.sources.mongodb.load.ranges import NOTHING, Load, in_steps, plan_ranges
+from frazil.sources.mongodb.position import ClusterTime
 from frazil.sources.mongodb.reader import CollectionReader
 from frazil.sources.mongodb.schema.bson_types import DocumentOf, OnConflict
 from frazil.sources.mongodb.schema.discover import Describer, Look, Tell, turn_images_on

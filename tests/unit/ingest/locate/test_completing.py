@@ -29,7 +29,6 @@ from frazil.iceberg.tables.file_listing import applied, changed
 from frazil.ingest.locate import completing
 from frazil.ingest.locate.locator import Found, TableLocator
 from frazil.ingest.locate.searched_table import SearchedTable
-from frazil.ingest.write.change_rows import hlc_text
 from frazil.ingest.write.fold import fold_changes, sort_changes
 from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
 from frazil.ingest.write.target_writer import TargetsWriter
@@ -39,9 +38,9 @@ from frazil.model.files import FileClosed, FileKind, LiveFile
 from frazil.model.ids import batch_id, epoch_prefix
 from frazil.model.partition import UNPARTITIONED, PartitionField, PartitionSpec, Transform
 from frazil.model.ports import Located
-from frazil.model.position import Hlc
 from frazil.model.schema import INT, LONG, PRIMARY, STRING, ColumnFamily, Field, ListOf, Schema
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, SortField, TableTask
+from frazil.sources.cockroachdb.position import Hlc
 
 Q, R = 7, 9
 PARTS = (ColumnFamily(PRIMARY, ("id", "code", "p")), ColumnFamily(Q, ("q",)), ColumnFamily(R, ("r", "tags")))
@@ -156,7 +155,7 @@ class World:
     def write(self, changes: Sequence[Change], deletes: bool = True) -> list[FileClosed]:
         """The files of one epoch. Later changes of a part win."""
         task = self.task(deletes=deletes)
-        writer = TargetsWriter([task], 0, self.place(), JsonDecoder(), hlc_text, None)
+        writer = TargetsWriter([task], 0, self.place(), JsonDecoder(), Hlc.texts, None)
         rows = [
             {
                 "table": 0,

@@ -35,9 +35,9 @@ from frazil.model.ids import JobId, TableName, batch_id, epoch_prefix
 from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
 from frazil.model.partition import UNPARTITIONED, PartitionField, PartitionSpec, Transform
 from frazil.model.ports import Located
-from frazil.model.position import Hlc
 from frazil.model.schema import INT, LONG, STRING, Field, Schema
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableTask
+from frazil.sources.cockroachdb.position import Hlc
 
 NAME, JOB, FENCE = TableName(("shop",), "orders"), JobId("shop"), Fence(1, Uuid(int=1))
 FIELDS = (Field(1, "id", LONG, True), Field(2, "code", STRING, True), Field(3, "value", INT))

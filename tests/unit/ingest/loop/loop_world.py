@@ -34,12 +34,13 @@ from frazil.model.frontier import Frontier, Window
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, TableHead
 from frazil.model.partition import PartitionSpec
-from frazil.model.position import Hlc, Position, is_before
+from frazil.model.position import Position, is_before
 from frazil.model.schema import LONG, Column, Field, Schema, SourceSchema
 from frazil.model.state import TableState
 from frazil.model.write import WriteJob
 from frazil.observability.metrics import Metrics
 from frazil.sources.base import InputPartition, SourceTable
+from frazil.sources.cockroachdb.position import Hlc
 
 SOURCE_SCHEMA = SourceSchema((Column("id", LONG, "INT8", "test", required=True),), ("id",), "test")
 SCHEMA = Schema(0, (Field(1, "id", LONG, required=True),), (1,))

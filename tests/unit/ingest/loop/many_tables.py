@@ -16,7 +16,7 @@ from typing import Any
 
 from unit.sources.cockroach_feed import Feed, at, upsert
 
-from frazil.app.assemble import make_source
+from frazil.app.assemble import open_source
 from frazil.clock import SystemClock
 from frazil.config.load import parse_config
 from frazil.config.pipeline_config import PipelineConfig
@@ -195,7 +195,7 @@ class ManyTables:
         return Components(
             config=config,
             config_hash="",
-            source=make_source(config, unused, clock),
+            source=open_source(config, unused, clock),
             committer=self.committer,
             tables=self.committer,
             arbiter=self.committer,

@@ -27,7 +27,7 @@ from frazil.ingest.loop.table_state import (
     dispatch,
     is_outlived,
 )
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 NOW = 1000.0
 STEADY, LOAD, RESYNC = LoopState(Mode.STEADY), LoopState(Mode.LOAD), LoopState(Mode.RESYNC)

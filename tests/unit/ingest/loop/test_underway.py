@@ -13,7 +13,7 @@ from frazil.ingest.loop.target_tables import SourceState, TargetTable
 from frazil.ingest.write.window_writer import Executors, WindowWriter
 from frazil.model.frontier import Frontier, Window
 from frazil.model.ids import TableName
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 UPPER = entry(10).resolved

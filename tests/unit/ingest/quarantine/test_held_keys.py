@@ -14,8 +14,8 @@ from frazil.ingest.quarantine.held_keys import HeldKeys
 from frazil.model.change import CaptureReport
 from frazil.model.ids import JobId, TableName, batch_id
 from frazil.model.ledger import Fence, LedgerEntry, SnapshotFacts, TableHead
-from frazil.model.position import Hlc
 from frazil.model.write import Role
+from frazil.sources.cockroachdb.position import Hlc
 
 JOB = JobId("shop")
 R1, R2, R3 = Hlc(1_000), Hlc(2_000), Hlc(3_000)

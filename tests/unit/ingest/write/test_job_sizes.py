@@ -8,8 +8,8 @@ import pytest
 
 from frazil.ingest.write.window_writer import TASK_BYTES, Executors, WindowWriter
 from frazil.model.frontier import Window
-from frazil.model.position import Hlc
 from frazil.sources.base import InputPartition
+from frazil.sources.cockroachdb.position import Hlc
 
 
 def writer(cores: int) -> WindowWriter:

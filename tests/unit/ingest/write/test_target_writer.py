@@ -19,7 +19,6 @@ from worker_builders import R1, R2, USERS, JsonDecoder, change_rows, delete, in_
 from frazil.errors import BadInput, DoesNotFit, UnknownColumn
 from frazil.iceberg.tables.new_schema import new_schema
 from frazil.ingest.write import fold
-from frazil.ingest.write.change_rows import hlc_text
 from frazil.ingest.write.fold import sort_changes
 from frazil.ingest.write.write_task import write_changes
 from frazil.model import quarantine as q
@@ -27,9 +26,10 @@ from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import CaptureReport, Op
 from frazil.model.files import FileClosed, FileKind, Message
 from frazil.model.ids import TableName
-from frazil.model.position import Hlc, Position
+from frazil.model.position import Position
 from frazil.model.schema import LONG, STRING, Column, Schema, SourceSchema
 from frazil.model.write import DeleteMode, Role, TableTask, WriteJob
+from frazil.sources.cockroachdb.position import Hlc
 
 NAME = TableName.parse("shop.users")
 SOURCE_SCHEMA = SourceSchema((Column("id", LONG, "INT8", ""), Column("name", STRING, "STRING", "")), ("id",), "")
@@ -75,7 +75,7 @@ def run(
     output = write_changes(
         *(in_batches(whole, cuts), job, Strict(), 0, "0"),
         epochs=(R1, R2),
-        position_text=hlc_text,
+        position_text=Hlc.texts,
         file_of=lambda partition: f"file{partition}",
     )
     messages, reports = read_back(output)

@@ -30,14 +30,15 @@ from worker_builders import (
 )
 
 from frazil.errors import BadInput, DoesNotFit, UnknownColumn
-from frazil.ingest.write.change_rows import batch_number_text, error_row, hlc_text, output_batch, read_output, text_like
+from frazil.ingest.write.change_rows import error_row, output_batch, read_output, text_like
 from frazil.ingest.write.row_versions import ColumnChanges
 from frazil.ingest.write.write_task import write_changes, write_columns
 from frazil.model.change import PartitionReport
 from frazil.model.files import FileClosed, FileKind, Message, Resolved
-from frazil.model.position import BatchNumber, Hlc, Position
+from frazil.model.position import BatchNumber, Position
 from frazil.model.schema import LONG, STRING, Field, Schema
 from frazil.model.write import DeleteMode, WriteJob
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.spark.errors import packed
 
 
@@ -58,7 +59,7 @@ def run(
         shard,
         attempt,
         epochs=epochs,
-        position_text=hlc_text,
+        position_text=Hlc.texts,
     )
     return read_back(output)
 
@@ -154,7 +155,7 @@ def test_resolved_comes_last_once_per_epoch_and_in_order(tmp_path: Path) -> None
     job = write_job(table_task(tmp_path, epochs=(R1, R2)), shards=7)
     rows = [report("s", 9, rows=1), upsert(1, 5, epoch=1)]
     batches = list(
-        write_changes([change_rows(rows)], job, JsonDecoder(), 2, "0", epochs=(R1, R2, R3), position_text=hlc_text)
+        write_changes([change_rows(rows)], job, JsonDecoder(), 2, "0", epochs=(R1, R2, R3), position_text=Hlc.texts)
     )
     messages, _ = read_back(batches)
     assert messages[-3:] == [Resolved(R1, 2, 7), Resolved(R2, 2, 7), Resolved(R3, 2, 7)]
@@ -224,7 +225,7 @@ def test_after_a_failure_no_epoch_is_resolved(tmp_path: Path) -> None:
         0,
         "0",
         epochs=(R1,),
-        position_text=hlc_text,
+        position_text=Hlc.texts,
     )
     seen: list[pa.RecordBatch] = []
     with pytest.raises(DoesNotFit):
@@ -323,8 +324,8 @@ def test_position_texts_of_columns_are_those_of_the_positions() -> None:
     major, minor = (pa.array([p.order[i] for p in positions], pa.int64()) for i in (0, 1))
     assert text_like(positions[0])(major, minor).to_pylist() == [p.text for p in positions]
     numbers = pa.array([0, 12], pa.int64())
-    assert text_like(BatchNumber(0)) is batch_number_text
-    assert batch_number_text(numbers, numbers).to_pylist() == ["batch:0", "batch:12"]
+    assert text_like(BatchNumber(0)) is BatchNumber.texts
+    assert BatchNumber.texts(numbers, numbers).to_pylist() == ["batch:0", "batch:12"]
 
 
 def test_an_output_row_of_an_unknown_kind_is_refused() -> None:
@@ -342,7 +343,7 @@ def test_a_readers_definite_error_passes_through_the_task_and_is_raised_in_the_d
         0,
         "0",
         epochs=(R1,),
-        position_text=hlc_text,
+        position_text=Hlc.texts,
     )
     batches = list(output)
     with pytest.raises(BadInput, match="line 3") as caught:

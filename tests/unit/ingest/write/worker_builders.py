@@ -15,9 +15,10 @@ from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import REPORT_EPOCH, Op
 from frazil.model.files import FileClosed, FileKind, Message, Resolved
 from frazil.model.ids import TableName
-from frazil.model.position import Hlc, Position
+from frazil.model.position import Position
 from frazil.model.schema import LONG, STRING, Field, Schema
 from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableTask, WriteJob
+from frazil.sources.cockroachdb.position import Hlc
 
 USERS = Schema(3, (Field(1, "id", LONG, required=True), Field(2, "name", STRING)), identifier_ids=(1,))
 CHANGELOG = Schema(

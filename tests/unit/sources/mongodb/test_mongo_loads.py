@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from frazil.model.change import PartitionReport
 from frazil.model.frontier import Frontier
-from frazil.model.position import ClusterTime
 from frazil.sources.mongodb.decode.document_ids import bound_of
 from frazil.sources.mongodb.load import ranges
 from frazil.sources.mongodb.load.progress import Beginning, Loads, resumed
 from frazil.sources.mongodb.load.ranges import Load, in_steps, plan_ranges
+from frazil.sources.mongodb.position import ClusterTime
 
 ORDERS, TIME = "shop.orders", ClusterTime.of(1_700_000_000, 3).time
 

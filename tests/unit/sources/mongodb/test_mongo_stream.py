@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from frazil.clock import SystemClock
 from frazil.errors import SourceUnavailable
-from frazil.model.position import ClusterTime
 from frazil.sources.base import InputPartition
+from frazil.sources.mongodb.position import ClusterTime
 from frazil.sources.mongodb.reader import rows_of
 from frazil.sources.mongodb.stream import stream as streams
 from frazil.sources.mongodb.stream.replies import read_reply

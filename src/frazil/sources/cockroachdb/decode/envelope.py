@@ -23,9 +23,10 @@ from enum import StrEnum
 
 from frazil.errors import BadInput
 from frazil.model.change import Op
-from frazil.model.position import Hlc, NotAPosition
+from frazil.model.position import NotAPosition
 from frazil.sources.cockroachdb.decode.exact_json import Json, NotJson, as_text, dumps, fields, quote
 from frazil.sources.cockroachdb.decode.keys import EXCERPT, KeyChanged, KeyRule
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.schema.enriched import Described, described
 
 _METADATA = "__crdb__"

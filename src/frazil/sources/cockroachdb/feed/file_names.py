@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from frazil.errors import BadInput, SourceLost
-from frazil.model.position import Hlc, NotAPosition, Position
+from frazil.model.position import NotAPosition, Position
+from frazil.sources.cockroachdb.position import Hlc
 
 _PARTITION = r"(?:\d{4}-\d{2}-\d{2}/(?:\d{2}/)?)?"
 _DATA = re.compile(

@@ -30,11 +30,11 @@ from typing import Protocol
 import obstore
 
 from frazil.errors import SourceUnavailable
-from frazil.model.position import Hlc
 from frazil.sources.cockroachdb.beginning import PrefixSummary, table_scan
 from frazil.sources.cockroachdb.feed.file_names import ResolvedFile, number_in, parse_name, stem_of, topic_in
 from frazil.sources.cockroachdb.feed.location import FeedLocation
 from frazil.sources.cockroachdb.latecomers import Latecomers
+from frazil.sources.cockroachdb.position import Hlc
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _HOUR = re.compile(r"\d{2}")

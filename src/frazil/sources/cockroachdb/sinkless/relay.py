@@ -27,7 +27,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from frazil.errors import FrazilError, SourceUnavailable, StorageUnavailable
-from frazil.model.position import Hlc, NotAPosition, Position, is_before
+from frazil.model.position import NotAPosition, Position, is_before
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.sinkless.spool import ROLL_BYTES, FeedSpool, topic_of
 from frazil.sources.cockroachdb.sinkless.sql import (
     CLUSTER_TIME,

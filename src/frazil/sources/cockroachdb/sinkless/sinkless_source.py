@@ -18,10 +18,11 @@ from frazil.config.routing import ends_of
 from frazil.errors import SourceLost
 from frazil.model.change import PartitionReport
 from frazil.model.frontier import Frontier, Window
-from frazil.model.position import Hlc, Position
+from frazil.model.position import Position
 from frazil.model.schema import KnownTable, SourceSchema
 from frazil.sources.base import Decoder, InputPartition, Reader, SourceTable
 from frazil.sources.cockroachdb.feed.location import FeedLocation
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.resume_state import Notes
 from frazil.sources.cockroachdb.sinkless.relay import Relay, are_empty
 from frazil.sources.cockroachdb.sinkless.spool import seen_from_spool

@@ -27,7 +27,8 @@ from typing import Any, BinaryIO
 
 from frazil.errors import BadInput
 from frazil.model.frontier import Frontier
-from frazil.model.position import Hlc, NotAPosition
+from frazil.model.position import NotAPosition
+from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.sinkless.sql import FeedStart
 
 ROLL_BYTES = 16 * 1024 * 1024

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from frazil.errors import ConfigError, FrazilError, SourceLost, SourceUnavailable
 from frazil.model.frontier import Frontier
-from frazil.model.position import Hlc
+from frazil.sources.cockroachdb.position import Hlc
 
 CLUSTER_TIME = "SELECT cluster_logical_timestamp()::STRING"
 _OPTION_NAME = re.compile(r"[a-z][a-z0-9_]*")

@@ -25,7 +25,7 @@ from pymongo.errors import (
 from pymongo.uri_parser import parse_uri
 
 from frazil.errors import ConfigError, FrazilError, SourceLost, SourceUnavailable
-from frazil.model.position import ClusterTime
+from frazil.sources.mongodb.position import ClusterTime
 
 Client = MongoClient[dict[str, Any]]
 _ANSWER_MS = 10_000

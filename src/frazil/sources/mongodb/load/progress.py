@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from frazil.model.change import PartitionReport
 from frazil.model.frontier import Frontier, LoadProgress
-from frazil.model.position import WHOLE, ClusterTime, is_before
+from frazil.model.position import is_before
 from frazil.sources.base import InputPartition
 from frazil.sources.mongodb.load.ranges import Load
+from frazil.sources.mongodb.position import WHOLE, ClusterTime
 
 STEPS_AT_ONCE = 4
 

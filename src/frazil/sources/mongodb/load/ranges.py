@@ -20,8 +20,8 @@ from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from pymongo.collection import Collection
 
-from frazil.model.position import WHOLE, ClusterTime
 from frazil.sources.mongodb.decode.document_ids import bound_of, bound_text
+from frazil.sources.mongodb.position import WHOLE, ClusterTime
 
 RANGE_BYTES = 32 << 20
 RANGES_PER_STEP = 8

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from frazil.errors import SourceLost
-from frazil.model.position import ClusterTime
+from frazil.sources.mongodb.position import ClusterTime
 
 AT_ONCE = 0
 _DID = {"rename": "renamed, or another one renamed to it,", "dropDatabase": "dropped with its database"}

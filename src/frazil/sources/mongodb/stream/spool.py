@@ -19,7 +19,7 @@ from typing import IO
 import pyarrow as pa
 
 from frazil.errors import StorageUnavailable
-from frazil.model.position import ClusterTime
+from frazil.sources.mongodb.position import ClusterTime
 from frazil.sources.mongodb.reader import SPOOLED
 
 _CHUNK_ROWS = 8192

@@ -28,8 +28,8 @@ from bson.timestamp import Timestamp
 from frazil.clock import Clock
 from frazil.errors import FrazilError, SourceUnavailable
 from frazil.model.change import Op
-from frazil.model.position import ClusterTime
 from frazil.sources.mongodb.decode.bson_scan import Bits, Ints
+from frazil.sources.mongodb.position import ClusterTime
 from frazil.sources.mongodb.reader import SPOOLED
 from frazil.sources.mongodb.stream.events import Events, events_of
 from frazil.sources.mongodb.stream.invalidations import Loss, concerned, gone, outlived

@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.data.pieces import pieces
-from frazil.model.position import LOGICAL_MAX, Hlc
 from frazil.sources.cockroachdb.decode.envelope import NoKey
 from frazil.sources.cockroachdb.decode.exact_json import NotJson, fields, loads
 from frazil.sources.cockroachdb.decode.fast.byte_words import ByteWords
 from frazil.sources.cockroachdb.decode.keys import KeyRule
+from frazil.sources.cockroachdb.position import LOGICAL_MAX, Hlc
 
 _PREFIX = b'{"after": '
 _KEY = b', "key": '

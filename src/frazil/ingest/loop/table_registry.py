@@ -25,7 +25,7 @@ from frazil.commit.recovery import StartPoint, newest_generation, source_table, 
 from frazil.commit.resync_machine import highest_generation
 from frazil.commit.resync_runner import ResyncCommitter
 from frazil.config.pipeline_config import PipelineConfig
-from frazil.config.routing import Route, is_pattern, matches, routed, target_of
+from frazil.config.routing import Route, is_pattern, matches, target_of
 from frazil.config.table_entries import TableEntry
 from frazil.ingest.loop.claims import claimed
 from frazil.ingest.loop.mode_checks import check_mode
@@ -191,7 +191,7 @@ class TableRegistry:
             return None
         target = target_of(entry.target, entry.source, entry.source, self._config.pipeline)
         source = self._published_from(target)
-        taken = routed(self._config, source, entry, target)
+        taken = self._config.routed(source, entry, target)
         return taken if source and matches(entry.source, source) else None
 
     def _take_offered(self, source: Source) -> None:

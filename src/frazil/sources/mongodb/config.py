@@ -8,19 +8,29 @@ A collection is called database.collection; `source.database` stands in where an
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
-from frazil.config.block import LocalOrCloud, Settings, problem, starts_with
-from frazil.config.parse_values import ByteSize, Duration, Shown
+from frazil.config.block import LocalOrCloud, starts_with
+from frazil.config.entry_checks import Judgement, KnownColumns, judge_layout, judge_types
+from frazil.config.parse_values import ByteSize, Duration
+from frazil.config.table_entries import TableEntry
+from frazil.model.schema import Type
+from frazil.sources.mongodb.schema.types import named_type
+from frazil.sources.registry import SourceConfig
 
+_ID = "_id"
 _URIS = ("mongodb://", "mongodb+srv://")
 
 
-class MongoSource(Settings):
+class MongoSource(SourceConfig):
     """MongoDB: a first load of each collection, then its change stream. Needs a replica set or a sharded cluster, and
     frazil[mongodb]."""
+
+    has_documents: ClassVar[bool] = True
+    can_reload: ClassVar[bool] = True
 
     type: Literal["mongodb"] = Field(description="The kind of source.")
     uri: Annotated[str, AfterValidator(starts_with(_URIS, "a URI mongodb://... or mongodb+srv://..."))] = Field(
@@ -59,63 +69,30 @@ class MongoSource(Settings):
     def address(self) -> str:
         return self.uri
 
+    @classmethod
+    def fitted(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """With the database in the names of entries, targets named after it, and columns of another type beside the
+        old ones rather than a stop."""
+        source, tables = data.get("source"), data.get("tables")
+        if not isinstance(source, dict) or not isinstance(tables, list):
+            return data
+        return {**data, "tables": [_fit(entry, source.get("database")) for entry in tables]}
 
-class FieldConfig(Settings):
-    """One field of a document, and the column it becomes."""
-
-    source: str = Field(min_length=1, description="The path of the field: `total`, `customer.name`.")
-    target: str | None = Field(
-        default=None, min_length=1, description="The column. Default: the path, with `_` between its parts."
-    )
-    type: str | None = Field(
-        default=None,
-        min_length=1,
-        description=(
-            "The column's type: string, int, long, double, decimal(p, s), boolean, timestamp, date, binary, uuid, "
-            "json; list, struct and decimal are inferred inside, as is a field without type. Values are cast where "
-            "that is exact."
-        ),
-        examples=["decimal(12, 2)"],
-    )
-
-    @property
-    def column(self) -> str:
-        return self.target or self.source.replace(".", "_")
-
-
-class MappingConfig(Settings):
-    """How the documents of a collection become rows."""
-
-    mode: Literal["auto", "explicit"] = Field(
-        default="auto",
-        description=(
-            "auto: every field becomes a column, new fields too. explicit: the listed fields do; others are left out."
-        ),
-    )
-    fields: Annotated[tuple[FieldConfig, ...], Shown("list of fields")] = Field(
-        default=(),
-        description="explicit: the fields, each with its path, column and type.",
-        examples=[[{"source": "customer.name", "target": "customer_name", "type": "string"}]],
-    )
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> MappingConfig:
-        if (self.mode == "explicit") != bool(self.fields):
-            raise problem("explicit needs fields, and auto takes none", "fields")
-        columns = [field.column for field in self.fields]
-        for index, column in enumerate(columns):
-            if column in columns[:index]:
-                raise problem(f"two fields become the column {column!r}", "fields", index, "target")
-        return self
-
-
-def fit_collections(data: Any) -> Any:
-    """The entries of a pipeline over MongoDB with what follows from the source: the database in their names, targets
-    named after it, and columns of another type beside the old ones rather than a stop."""
-    source, tables = data.get("source"), data.get("tables")
-    if not isinstance(source, dict) or source.get("type") != "mongodb" or not isinstance(tables, list):
-        return data
-    return {**data, "tables": [_fit(entry, source.get("database")) for entry in tables]}
+    def judge(self, entry: TableEntry, *, spark_reads: bool) -> Iterator[Judgement]:
+        fields = () if entry.mapping is None else entry.mapping.fields
+        if "." not in entry.source:
+            yield "name the collection with its database (shop.orders), or set source.database", ("source",)
+        if entry.key not in ((), (_ID,)):
+            yield f"the key of a collection is its {_ID}", ("key",)
+        if entry.columns and fields:
+            yield "an explicit mapping tells the types of its fields itself", ("columns",)
+        types: dict[str, Type | None] = {}
+        mapped = ((field.column, field.type, ("mapping", "fields", at, "type")) for at, field in enumerate(fields))
+        yield from judge_types(entry, mapped, _named, types)
+        pinned = ((name, text, ("columns", name)) for name, text in entry.columns.items())
+        yield from judge_types(entry, pinned, _named, types)
+        types.setdefault(_ID, None)
+        yield from judge_layout(entry, KnownColumns(types, whole=bool(fields), named="mapped fields"))
 
 
 def _fit(entry: Any, database: Any) -> Any:
@@ -131,3 +108,8 @@ def _fit(entry: Any, database: Any) -> Any:
     explicit = isinstance(mapping, dict) and mapping.get("mode") == "explicit"
     defaults = {} if explicit else {"on_schema_conflict": "new-column"}
     return {**defaults, **entry, "source": name, "target": target}
+
+
+def _named(text: str) -> Type | None:
+    found = named_type(text)
+    return None if found is None else found[0]

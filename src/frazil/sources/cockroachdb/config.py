@@ -6,15 +6,23 @@ feed: postgresql://...      a sinkless feed over SQL: changefeed_options
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from frazil.config.block import LocalOrCloud, Settings, not_yet, problem, starts_with
+from frazil.config.block import LocalOrCloud, problem, starts_with
+from frazil.config.entry_checks import Judgement, KnownColumns, judge_key, judge_layout, judge_types
 from frazil.config.parse_values import Duration, TextMap, seconds_of
+from frazil.config.table_entries import TableEntry
+from frazil.errors import ConfigError
 from frazil.model.position import without_login
+from frazil.model.schema import Type
+from frazil.sources.cockroachdb.decode.envelope import BareDeletes
+from frazil.sources.cockroachdb.decode.types import TypeRules, parse_source_type
+from frazil.sources.cockroachdb.sinkless.sql import FeedOptions
+from frazil.sources.registry import SourceConfig
 from frazil.storage.url import is_object_store
 
 _POSTGRES = ("postgresql://", "postgres://")
@@ -36,41 +44,19 @@ _SINKLESS_PACE = "1s"
 _TRUTHS = {"true": True, "": True, "false": False}
 
 
-class Envelope(StrEnum):
-    AUTO = "auto"
-    WRAPPED = "wrapped"
-    BARE = "bare"
-    ENRICHED = "enriched"
-
-
 class LateFiles(StrEnum):
     STOP = "stop"
     IGNORE = "ignore"
 
 
-class BareDeletes(StrEnum):
-    REFUSE = "refuse"
-    ALL_NULL = "all-null"
-    NEVER = "never"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinklessOptions:
-    """`changefeed_options`, sorted out: those Frazil gives a default, and `extra`, which go through as they are."""
-
-    resolved: str
-    min_checkpoint_frequency: str
-    diff: bool
-    extra: tuple[tuple[str, str], ...]
-
-
-class CockroachSource(Settings):
+class CockroachSource(SourceConfig):
     """A CockroachDB changefeed: the files of a cloud storage sink, or a sinkless feed over SQL."""
 
-    type: Annotated[
-        Literal["cockroachdb"],
-        not_yet("postgresql", "kafka", "mysql", "debezium", instead="cockroachdb or mongodb"),
-    ] = Field(description="The kind of source.")
+    decides_content: ClassVar[frozenset[str]] = frozenset(
+        {"complete", "envelope", "op_column", "prev_column", "bare_deletes", "csv_header"}
+    )
+
+    type: Literal["cockroachdb"] = Field(description="The kind of source.")
     feed: LocalOrCloud = Field(
         min_length=1,
         description=(
@@ -94,8 +80,8 @@ class CockroachSource(Settings):
             "ignore: it goes on, without their rows."
         ),
     )
-    envelope: Envelope = Field(
-        default=Envelope.AUTO, description="The envelope of the feed's messages; auto tells it from the messages."
+    envelope: Literal["auto", "wrapped", "bare", "enriched"] = Field(
+        default="auto", description="The envelope of the feed's messages; auto tells it from the messages."
     )
     op_column: str | None = Field(
         default=None,
@@ -169,7 +155,7 @@ class CockroachSource(Settings):
             )
         if self.changefeed_options and not self.sinkless:
             raise problem("only a sinkless feed (feed: postgresql://...) takes these", "changefeed_options")
-        if self.sinkless and self.envelope not in (Envelope.AUTO, Envelope.WRAPPED):
+        if self.sinkless and self.envelope not in ("auto", "wrapped"):
             raise problem("a sinkless feed has the wrapped envelope; remove this key", "envelope")
         for name, value in self.changefeed_options.items():
             if name.lower() in _OURS_TO_SET:
@@ -181,14 +167,30 @@ class CockroachSource(Settings):
         return self
 
     @property
-    def sinkless_options(self) -> SinklessOptions:
+    def sinkless_options(self) -> FeedOptions:
+        """`changefeed_options`, sorted out: those Frazil gives a default, and the rest as they are."""
         given = dict(self.changefeed_options)
-        return SinklessOptions(
+        return FeedOptions(
             resolved=given.pop("resolved", _SINKLESS_PACE),
             min_checkpoint_frequency=given.pop("min_checkpoint_frequency", _SINKLESS_PACE),
             diff=_TRUTHS[given.pop("diff", "false")],
             extra=tuple(given.items()),
         )
+
+    def judge(self, entry: TableEntry, *, spark_reads: bool) -> Iterator[Judgement]:
+        """Types that do not exist; and what does not fit the columns, if nobody tells others."""
+        try:
+            rules = TypeRules(time_as="long" if spark_reads else "time", json_as=entry.json_as)
+        except ConfigError as error:
+            yield f"{error.message}. {error.hint}", ("json_as",)
+            return
+        types: dict[str, Type | None] = {}
+        texts = ((name, text, ("columns", name)) for name, text in entry.columns.items())
+        yield from judge_types(entry, texts, lambda text: parse_source_type(text, rules).type, types)
+        is_pinned = bool(entry.key) and all(name in types for name in entry.key)
+        known = KnownColumns(types, whole=is_pinned and not self.sinkless and self.schema_from is None)
+        yield from judge_key(entry, known)
+        yield from judge_layout(entry, known)
 
 
 def _duration_or_problem(value: str, *path: str) -> None:

@@ -1,0 +1,23 @@
+"""CockroachDB, as a kind of source."""
+
+from __future__ import annotations
+
+from frazil.sources.cockroachdb.config import CockroachSource
+from frazil.sources.cockroachdb.position import Hlc
+from frazil.sources.registry import InitTemplate, SourceKind
+
+_SQL = "postgresql://frazil:${CRDB_PASSWORD:-}@localhost:26257/shop?sslmode=verify-full"
+_TABLES = {"tables.source": "shop.public.orders", "tables.key": ["id"]}
+
+KIND = SourceKind(
+    config=CockroachSource,
+    position=Hlc,
+    opened_by="frazil.sources.cockroachdb.opening:open_source",
+    template=InitTemplate(
+        on={"source.feed": "s3://feeds/shop", **_TABLES}, left_out=frozenset({"source.changefeed_options"})
+    ),
+    sinkless=InitTemplate(
+        on={"source.feed": _SQL, **_TABLES}, left_out=frozenset({"source.complete", "source.schema_from"})
+    ),
+    preloaded=("frazil.sources.cockroachdb.source",),
+)
