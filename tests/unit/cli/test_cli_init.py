@@ -47,7 +47,7 @@ def test_with_every_key_switched_on_it_still_loads_and_says_what_the_defaults_ar
     full = parse_config(re.sub(r"^( *)#(?=\S)", r"\1", text, flags=re.MULTILINE), environ={})
     for block in ("parquet", "http", "limits", "snapshot", "heartbeat", "epoch_interval", "on_error"):
         assert getattr(full, block) == getattr(bare, block), block
-    assert full.source.options == {"region": "eu-central-1"}
+    assert full.source.options == ({} if flags else {"region": "eu-central-1"})
 
 
 def test_every_key_of_the_models_is_in_one_of_the_two_files() -> None:
@@ -64,6 +64,12 @@ def test_what_init_writes_for_mongodb_loads() -> None:
     full = parse_config(re.sub(r"^( *)#(?=\S)", r"\1", text, flags=re.MULTILINE), environ={})
     assert full.source == loaded.source.model_copy(update={"database": "shop"})
     assert [name for name in all_options(MongoSource) if f"{name}:" not in text] == []
+
+
+def test_init_writes_no_key_that_the_source_has_no_use_for() -> None:
+    assert not re.search(r"^[ #-]*(history|rescan|key):", frazil("init", "--source", "mongodb").stdout, re.MULTILINE)
+    sinkless = frazil("init", "--source", "cockroachdb", "--sinkless").stdout
+    assert not re.search(r"^  #?(late_files|options|envelope|csv_header|bare_deletes):", sinkless, re.MULTILINE)
 
 
 def test_init_does_not_overwrite_a_file_without_being_told_to(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_an_explicit_mapping_names_columns_after_their_paths() -> None:
         (["orders"], {}, "tables[0].source: name the collection with its database"),
         ([{"source": "a.b", "key": ["x"]}], {}, "tables[0].key: the key of a collection is its _id"),
         ([{"source": "a.b", "mapping": {"mode": "explicit"}}], {}, "tables[0].mapping.fields: explicit needs fields"),
+        ([{"source": "a.b", "rescan": "merge"}], {}, "tables[0].rescan: only a changefeed needs to be told this"),
         (["a.b"], {"uri": "postgresql://x"}, "source.uri: must be a URI mongodb://"),
         (["a.b"], {"max_record": 5}, "source.max_record: unknown key; did you mean 'max_records'?"),
     ],

@@ -7,6 +7,11 @@ from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.registry import InitTemplate, SourceKind
 
 _SQL = "postgresql://frazil:${CRDB_PASSWORD:-}@localhost:26257/shop?sslmode=verify-full"
+_OF_FILES = (
+    *("complete", "late_files", "schema_from", "options", "envelope"),
+    *("op_column", "prev_column", "bare_deletes", "csv_header"),
+)
+"""What only a feed of files needs to be told."""
 _TABLES = {"tables.source": "shop.public.orders", "tables.key": ["id"]}
 
 KIND = SourceKind(
@@ -17,7 +22,7 @@ KIND = SourceKind(
         on={"source.feed": "s3://feeds/shop", **_TABLES}, left_out=frozenset({"source.changefeed_options"})
     ),
     sinkless=InitTemplate(
-        on={"source.feed": _SQL, **_TABLES}, left_out=frozenset({"source.complete", "source.schema_from"})
+        on={"source.feed": _SQL, **_TABLES}, left_out=frozenset(f"source.{name}" for name in _OF_FILES)
     ),
     preloaded=("frazil.sources.cockroachdb.source",),
 )

@@ -84,6 +84,8 @@ class MongoSource(SourceConfig):
             yield "name the collection with its database (shop.orders), or set source.database", ("source",)
         if entry.key not in ((), (_ID,)):
             yield f"the key of a collection is its {_ID}", ("key",)
+        for name in sorted(entry.model_fields_set & {"history", "rescan"}):
+            yield "only a changefeed needs to be told this", (name,)
         if entry.columns and fields:
             yield "an explicit mapping tells the types of its fields itself", ("columns",)
         types: dict[str, Type | None] = {}

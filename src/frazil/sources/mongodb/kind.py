@@ -17,7 +17,7 @@ KIND = SourceKind(
             "source.uri": "mongodb://frazil:${MONGO_PASSWORD:-}@localhost:27017/?replicaSet=rs0",
             "tables.source": "shop.orders",
         },
-        left_out=frozenset({"tables.changelog", "tables.json_as", "tables.key"}),
+        left_out=frozenset(f"tables.{name}" for name in ("changelog", "history", "json_as", "key", "rescan")),
         examples={"tables.columns": {"total": "decimal(12, 2)"}},
     ),
     preloaded=("frazil.sources.mongodb.source", "frazil.sources.mongodb.schema.profile", "pandas"),
