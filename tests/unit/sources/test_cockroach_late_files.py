@@ -14,10 +14,11 @@ from cockroach_feed import Feed, Pipeline, at, delete, source_schema, upsert
 
 from frazil.errors import SourceLost
 from frazil.model.frontier import Frontier, Window
+from frazil.sources.cockroachdb.decode.envelope import EnvelopeOptions
 from frazil.sources.cockroachdb.feed.location import FeedLocation
 from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.resume_state import Notes
-from frazil.sources.cockroachdb.source import CloudFeed
+from frazil.sources.cockroachdb.source import CloudFeed, TableSettings
 
 H = at(10)
 NEW_SESSION = "b" * 16
@@ -282,3 +283,18 @@ def test_entries_of_earlier_versions_are_understood(feed: Feed) -> None:
     feed.resolved(at(20))
     run.drain()
     assert [row["a"] for row in run.rows()] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_line_that_is_no_change_is_put_away_from_a_late_file_too(feed: Feed, ways: str, times: int) -> None:
+    """It has no commit time but that of its file, which is the frontier's own. It is put away once."""
+    run = consumed(feed)
+    run.settings = {"t": TableSettings(options=EnvelopeOptions(quarantine=True))}
+    run.restart()
+    feed.data(H, ["torn", *(upsert([n], at(10 * n + 1), a=n) for n in range(1, 4))], session=NEW_SESSION)
+    before = len(run.reports)
+    for second in (20, 30, 40)[: 3 if times == 2 else 1]:
+        run = go_on(run, ways)
+        feed.resolved(at(second))
+        run.drain()
+    assert sum(report.rows for report in run.reports[before:]) == (2 if times == 1 else 4)

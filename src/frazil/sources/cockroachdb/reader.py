@@ -9,7 +9,8 @@ position belongs to is decided in one place for all sources.
 
 Of a table with a quarantine a line that is no change travels as what it is, a bad line. One without a commit time is
 given that of its file's name: it lies behind every frontier that was published before the file was there, and at or
-before every later one. So the line belongs to one epoch, however often its file is read.
+before every later one. So the line belongs to one epoch, however often its file is read. Only of a late file the name
+says the frontier's own time, and its lines lie just behind it.
 
 A table without a key: a change travels under the feed's own key if the message has one, else under file and line, so
 that a file that is read twice gives each change once. A duplicate in another file is another change then.
@@ -100,7 +101,8 @@ class FeedReader:
         part = part_number(family_of(file.topic, reading.table), primary_family(reading.source_schema))
         cutter, scanned = PartitionCutter(partition, cut, part=part, ends=complete_at), 0
         with of_table(reading.table):
-            for changes in self._changes(file, reading, self.rules[partition.table]):
+            moved = replace(file, stamp=file.stamp.next()) if facts.get("late") else file
+            for changes in self._changes(moved, reading, self.rules[partition.table]):
                 scanned += _scanned(changes, file.stamp)
                 if (rows := cutter.take(changes)) is not None:
                     yield rows

@@ -213,9 +213,14 @@ class CloudFeed:
                 in_midst = self.listing.begins_before(upper)
                 if frontier is None and is_scanned_still(files, upper, self.location, in_midst):
                     continue
-            carried = {**self._late(own, after, frontier), **self._carried(table, frontier)}
-            found += [self._partition(number, path, size, is_carried=False) for path, size in files.items()]
-            found += [self._partition(number, path, size, is_carried=True) for path, size in carried.items()]
+            carried, late = self._carried(table, frontier), self._late(own, after, frontier)
+            found += [self._partition(number, path, size, again=path < self._read_to) for path, size in files.items()]
+            found += [self._partition(number, path, size, again=True) for path, size in carried.items()]
+            found += [
+                self._partition(number, path, size, again=True, late=True)
+                for path, size in late.items()
+                if path not in carried
+            ]
         return found
 
     def _between(self, topics: Sequence[str], after: str, before: str) -> dict[str, int]:
@@ -226,10 +231,10 @@ class CloudFeed:
         under = {} if frontier is None else self._between(topics, stem_of(after), after)
         return {} if digest(under) == Notes.of(frontier).seen else under
 
-    def _partition(self, number: int, path: str, size: int, is_carried: bool) -> InputPartition:
-        """A file that was read before is read for what lies beyond; what it drops was counted then."""
-        again = is_carried or path < self._read_to
-        return InputPartition(number, path, json.dumps({"again": True}) if again else "{}", weight_of(path, size))
+    def _partition(self, number: int, path: str, size: int, **facts: bool) -> InputPartition:
+        """A file that was read before is read `again` for what lies beyond; what it drops was counted then."""
+        told = {name: True for name, holds in facts.items() if holds}
+        return InputPartition(number, path, json.dumps(told), weight_of(path, size))
 
     def resume_state(self, table: str, upper: Position, reports: Sequence[PartitionReport]) -> str:
         """What is to be remembered of the table's files, see `notes`; of a complete feed, all that were read. The
