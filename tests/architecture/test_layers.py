@@ -56,7 +56,7 @@ FILES_MAX = 18
 CROWDED = {"model": 22}
 """Folders that hold more than they should, with how much at most."""
 
-SAME_FILE = {"types.py", "spool.py"}
+SAME_FILE = {"spool.py"}
 """Names of files in folders that should be parallel, and are not yet."""
 
 

@@ -19,11 +19,11 @@ from servers.seaweedfs import SeaweedFS
 from frazil.errors import ConfigError, SourceLost, SourceUnavailable
 from frazil.model.frontier import Window
 from frazil.model.schema import SourceSchema
-from frazil.sources.cockroachdb.decode.types import column
 from frazil.sources.cockroachdb.feed.file_names import Compression
 from frazil.sources.cockroachdb.feed.listing import Counters, FeedListing, ObjectLister
 from frazil.sources.cockroachdb.feed.location import FeedLocation, line_blocks
 from frazil.sources.cockroachdb.position import Hlc
+from frazil.sources.cockroachdb.schema.types import column
 from frazil.sources.cockroachdb.source import CloudFeed
 from frazil.sources.cutting_reader import cut_of
 from frazil.storage.client import store_for

@@ -17,11 +17,11 @@ from frazil.model.position import Position
 from frazil.model.schema import SourceSchema
 from frazil.sources.cockroachdb.decode.decoder import DecodedTable, FeedDecoder
 from frazil.sources.cockroachdb.decode.exact_json import dumps, loads
-from frazil.sources.cockroachdb.decode.types import column
 from frazil.sources.cockroachdb.feed.location import FeedLocation
 from frazil.sources.cockroachdb.latecomers import Latecomers
 from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.resume_state import Notes
+from frazil.sources.cockroachdb.schema.types import column
 from frazil.sources.cockroachdb.source import CloudFeed, TableSettings
 from frazil.sources.cutting_reader import cut_of
 

@@ -21,7 +21,7 @@ from frazil.sources.cockroachdb.decode.decoder import DecodedTable, FeedDecoder,
 from frazil.sources.cockroachdb.decode.exact_json import loads, quote
 from frazil.sources.cockroachdb.decode.fast.casts import TakeExactRoad
 from frazil.sources.cockroachdb.decode.keys import KeyRule
-from frazil.sources.cockroachdb.decode.types import Family, TypeRules, column, parse_source_type
+from frazil.sources.cockroachdb.schema.types import Family, TypeRules, column, parse_source_type
 
 digits = st.text("0123456789", min_size=1, max_size=40)
 numbers = st.one_of(

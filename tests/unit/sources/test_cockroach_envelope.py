@@ -14,7 +14,7 @@ from frazil.model.change import Op
 from frazil.sources.cockroachdb.decode.envelope import BareDeletes, Envelope, EnvelopeOptions, change_of, open_message
 from frazil.sources.cockroachdb.decode.exact_json import NotJson, Number, dumps, fields, loads
 from frazil.sources.cockroachdb.decode.keys import KeyRule
-from frazil.sources.cockroachdb.decode.types import Family, parse_source_type
+from frazil.sources.cockroachdb.schema.types import Family, parse_source_type
 
 RULE = KeyRule("t", source_schema().key_columns)
 U = at(1)

@@ -12,7 +12,6 @@ from frazil.errors import SourceUnavailable
 from frazil.model.schema import INT, LONG, STRING, Decimal, Field, KnownTable, Remembered, Schema, SourceSchema, Type
 from frazil.sources.base import InputPartition
 from frazil.sources.cockroachdb.decode.exact_json import loads
-from frazil.sources.cockroachdb.decode.types import column
 from frazil.sources.cockroachdb.feed.location import FeedLocation
 from frazil.sources.cockroachdb.schema.describe_sql import SqlColumn, from_sql
 from frazil.sources.cockroachdb.schema.profile import ColumnProfile, Profile, of_value
@@ -27,6 +26,7 @@ from frazil.sources.cockroachdb.schema.schema import (
     from_target,
     retired_columns,
 )
+from frazil.sources.cockroachdb.schema.types import column
 from frazil.sources.cockroachdb.source import CloudFeed, TableSettings
 
 

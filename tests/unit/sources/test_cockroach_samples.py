@@ -29,11 +29,11 @@ from frazil.sources.cockroachdb.decode.exact_json import dumps, loads
 from frazil.sources.cockroachdb.decode.formats.parquet_rows import parquet_rows
 from frazil.sources.cockroachdb.decode.formats.sqltext import json_of
 from frazil.sources.cockroachdb.decode.keys import KeyRule
-from frazil.sources.cockroachdb.decode.types import parse_source_type
 from frazil.sources.cockroachdb.feed.file_names import FeedFile, ResolvedFile, parse_name
 from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.schema.profile import of_value
 from frazil.sources.cockroachdb.schema.schema import inferred_type
+from frazil.sources.cockroachdb.schema.types import parse_source_type
 
 SAMPLES = [
     json.loads(line)

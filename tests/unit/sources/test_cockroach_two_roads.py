@@ -20,7 +20,7 @@ from frazil.sources.cockroachdb.decode.envelope import Envelope, EnvelopeOptions
 from frazil.sources.cockroachdb.decode.exact_json import Number, quote
 from frazil.sources.cockroachdb.decode.fast.casts import TakeExactRoad
 from frazil.sources.cockroachdb.decode.keys import KeyChanged, KeyRule
-from frazil.sources.cockroachdb.decode.types import column
+from frazil.sources.cockroachdb.schema.types import column
 
 
 def listed(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:

@@ -20,7 +20,7 @@ from frazil.errors import ConfigError
 from frazil.model.position import without_login
 from frazil.model.schema import Type
 from frazil.sources.cockroachdb.decode.envelope import BareDeletes
-from frazil.sources.cockroachdb.decode.types import TypeRules, parse_source_type
+from frazil.sources.cockroachdb.schema.types import TypeRules, parse_source_type
 from frazil.sources.cockroachdb.sinkless.sql import FeedOptions
 from frazil.sources.registry import SourceConfig
 from frazil.storage.url import is_object_store

@@ -14,13 +14,13 @@ from frazil.paths import cache_home
 from frazil.sources.base import InputPartition
 from frazil.sources.cockroachdb.config import CockroachSource, LateFiles
 from frazil.sources.cockroachdb.decode.envelope import Envelope, EnvelopeOptions
-from frazil.sources.cockroachdb.decode.types import TypeRules
 from frazil.sources.cockroachdb.feed.location import FeedLocation
 from frazil.sources.cockroachdb.latecomers import Latecomers
 from frazil.sources.cockroachdb.schema.describe_sql import SqlDescriber
 from frazil.sources.cockroachdb.schema.families import table_of
 from frazil.sources.cockroachdb.schema.profile import Profile, merged, profile_partition
 from frazil.sources.cockroachdb.schema.schema import Pinned
+from frazil.sources.cockroachdb.schema.types import TypeRules
 from frazil.sources.cockroachdb.sinkless.sinkless_source import SinklessFeed
 from frazil.sources.cockroachdb.source import CloudFeed, TableSettings
 from frazil.sources.registry import PipelineFacts

@@ -29,7 +29,6 @@ from frazil.sources.base import InputPartition, SourceTable
 from frazil.sources.cockroachdb.beginning import Beginnings, is_scanned_still
 from frazil.sources.cockroachdb.decode.decoder import DecodedTable, FeedDecoder
 from frazil.sources.cockroachdb.decode.envelope import EnvelopeOptions
-from frazil.sources.cockroachdb.decode.types import DEFAULT_RULES, TypeRules
 from frazil.sources.cockroachdb.feed.file_names import (
     Format,
     data_file,
@@ -71,6 +70,7 @@ from frazil.sources.cockroachdb.schema.schema import (
     ruled,
 )
 from frazil.sources.cockroachdb.schema.trial import try_rows
+from frazil.sources.cockroachdb.schema.types import DEFAULT_RULES, TypeRules
 from frazil.sources.net import of_table
 
 Describe = Callable[[str], Knowledge | None]

@@ -36,8 +36,8 @@ from frazil.model.schema import Column, SourceSchema
 from frazil.sources.cockroachdb.decode.exact_json import Json, NotJson, dumps, loads, quote
 from frazil.sources.cockroachdb.decode.fast.columns import TakeExactRoad, columns_of, plan
 from frazil.sources.cockroachdb.decode.keys import EXCERPT, KeyRule
-from frazil.sources.cockroachdb.decode.types import Family, parse_source_type
 from frazil.sources.cockroachdb.decode.values import Converter, Misfit, canonical, converter
+from frazil.sources.cockroachdb.schema.types import Family, parse_source_type
 from frazil.sources.net import decoded
 
 _SLICE = 16_384  # what is looked at together stays in the processor's cache

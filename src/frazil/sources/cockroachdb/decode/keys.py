@@ -18,8 +18,8 @@ from functools import cached_property
 from frazil.errors import BadInput, ConfigError, DoesNotFit
 from frazil.model.schema import Column
 from frazil.sources.cockroachdb.decode.exact_json import Json, dumps
-from frazil.sources.cockroachdb.decode.types import Family, collation, parse_source_type
 from frazil.sources.cockroachdb.decode.values import Misfit, NullKey, canonical
+from frazil.sources.cockroachdb.schema.types import Family, collation, parse_source_type
 
 _HIDDEN = r'(?:(?:-?[0-9.]+|"[^"\\]*"|null|true|false), )*'
 _MOMENT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{0,5}[1-9])?"

@@ -21,7 +21,7 @@ import pyarrow as pa
 from frazil.model import schema as iceberg
 from frazil.model.schema import Column, ListOf, Type
 from frazil.sources.cockroachdb.decode.exact_json import Json, NotJson, Number, as_text, dumps, quote
-from frazil.sources.cockroachdb.decode.types import Family, SourceType, parse_source_type
+from frazil.sources.cockroachdb.schema.types import Family, SourceType, parse_source_type
 
 Converter = Callable[[Json], Any]
 _NUMERAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")

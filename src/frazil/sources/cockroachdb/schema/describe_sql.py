@@ -18,8 +18,8 @@ import psycopg
 
 from frazil.errors import ConfigError, SourceUnavailable
 from frazil.model.schema import Column
-from frazil.sources.cockroachdb.decode.types import column
 from frazil.sources.cockroachdb.schema.schema import SQL, Knowledge
+from frazil.sources.cockroachdb.schema.types import column
 
 _COCKROACHDB = """
     SELECT table_schema, column_name, crdb_sql_type, is_nullable = 'YES', is_hidden = 'YES',

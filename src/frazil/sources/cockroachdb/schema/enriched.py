@@ -16,7 +16,7 @@ from functools import lru_cache
 from frazil.errors import BadInput, ConfigError
 from frazil.model.schema import Column
 from frazil.sources.cockroachdb.decode.exact_json import Json, loads
-from frazil.sources.cockroachdb.decode.types import column
+from frazil.sources.cockroachdb.schema.types import column
 from frazil.sources.net import netted
 
 ENRICHED = "enriched"

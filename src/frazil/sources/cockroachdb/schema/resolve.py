@@ -19,7 +19,6 @@ from dataclasses import replace
 
 from frazil.model import schema as iceberg
 from frazil.model.schema import Column, SourceSchema, same_type
-from frazil.sources.cockroachdb.decode.types import Family, column, parse_source_type
 from frazil.sources.cockroachdb.schema.enriched import ENRICHED
 from frazil.sources.cockroachdb.schema.profile import ColumnProfile, Profile, ValueKind
 from frazil.sources.cockroachdb.schema.schema import (
@@ -30,6 +29,7 @@ from frazil.sources.cockroachdb.schema.schema import (
     Knowledge,
     inferred_type,
 )
+from frazil.sources.cockroachdb.schema.types import Family, column, parse_source_type
 
 KEYLESS = "none"
 _NUMBERS = frozenset((ValueKind.INT, ValueKind.NUMBER, ValueKind.NON_FINITE))

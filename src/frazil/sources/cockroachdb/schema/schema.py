@@ -25,9 +25,9 @@ from dataclasses import dataclass, field, replace
 from frazil.errors import BadInput, ConfigError
 from frazil.model import schema as iceberg
 from frazil.model.schema import Column, Field, KnownTable, ListOf, Type, same_type
-from frazil.sources.cockroachdb.decode.types import DEFAULT_RULES, TypeRules, column, parse_source_type
 from frazil.sources.cockroachdb.schema.enriched import ENRICHED, Described
 from frazil.sources.cockroachdb.schema.profile import ColumnProfile, Profile, ValueKind
+from frazil.sources.cockroachdb.schema.types import DEFAULT_RULES, TypeRules, column, parse_source_type
 
 CONFIGURATION, SQL, TABLE, INFERRED = "configuration", "sql", "table", "inferred"
 _SCALE_MIN = 10

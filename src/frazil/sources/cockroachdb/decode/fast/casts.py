@@ -24,8 +24,8 @@ from frazil.model import schema as iceberg
 from frazil.model.arrow import value_type
 from frazil.model.schema import Column, ListOf, Type
 from frazil.sources.cockroachdb.decode.exact_json import Json, NotJson, loads
-from frazil.sources.cockroachdb.decode.types import Family, SourceType, parse_source_type
 from frazil.sources.cockroachdb.decode.values import Misfit
+from frazil.sources.cockroachdb.schema.types import Family, SourceType, parse_source_type
 
 _YEAR = r"(?:[1-9]\d{3}|0[1-9]\d{2}|00[1-9]\d|000[1-9])"
 _DATE = rf"^{_YEAR}-\d\d-\d\d$"

@@ -18,8 +18,8 @@ from frazil.errors import BadInput, ConfigError, DoesNotFit
 from frazil.model.schema import Column, SourceSchema
 from frazil.sources.cockroachdb.decode.exact_json import Json, quote
 from frazil.sources.cockroachdb.decode.formats.sqltext import json_of
-from frazil.sources.cockroachdb.decode.types import SourceType, carrier, parse_source_type
 from frazil.sources.cockroachdb.decode.values import Misfit, not_null
+from frazil.sources.cockroachdb.schema.types import SourceType, carrier, parse_source_type
 
 FIELD_MAX = 1 << 30
 _NULL = "NULL"

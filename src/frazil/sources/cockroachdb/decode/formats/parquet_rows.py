@@ -21,8 +21,8 @@ from frazil.model.schema import SourceSchema
 from frazil.sources.cockroachdb.decode.exact_json import Json, Number, quote
 from frazil.sources.cockroachdb.decode.formats.footer import NotParquet, physical
 from frazil.sources.cockroachdb.decode.formats.sqltext import json_of
-from frazil.sources.cockroachdb.decode.types import Family, SourceType, carrier, parse_source_type
 from frazil.sources.cockroachdb.decode.values import Misfit, not_null, time_text
+from frazil.sources.cockroachdb.schema.types import Family, SourceType, carrier, parse_source_type
 
 _EVENT, _UPDATED = "__crdb__event_type", "__crdb__updated"
 _METADATA_PREFIX = "__crdb__"

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 
 from frazil.sources.cockroachdb.decode.exact_json import Json, NotJson, Number, is_number, loads
-from frazil.sources.cockroachdb.decode.types import Family, SourceType
 from frazil.sources.cockroachdb.decode.values import Misfit
+from frazil.sources.cockroachdb.schema.types import Family, SourceType
 
 _NON_FINITE = {
     "NaN": "NaN",
