@@ -20,7 +20,8 @@ from frazil.model.ids import JobId, TableName, batch_id, epoch_prefix
 from frazil.model.ledger import Fence, LedgerEntry
 from frazil.model.partition import parse_partition
 from frazil.model.schema import Column, SourceSchema, Type
-from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableOptions, TableTask, WriteJob, parse_sort
+from frazil.model.sort import parse_sort
+from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableOptions, TableTask, WriteJob
 from frazil.sources.cockroachdb.position import Hlc
 
 SHOP = JobId("shop")
@@ -69,18 +70,8 @@ class Publisher:
         self._epoch += 1
         position = Hlc(self._epoch)
         prefix = epoch_prefix(table.data_location, SHOP, position, FENCE.label)
-        task = TableTask(
-            index=0,
-            table=table.name,
-            schema=table.schema,
-            spec=table.spec,
-            delete_spec=table.delete_spec,
-            key=key,
-            mode=mode,
-            epochs=(EpochTarget(position, batch_id(SHOP, table.name, position), prefix),),
-            sort=table.sort,
-            sort_order_id=table.sort_order_id,
-        )
+        epoch = EpochTarget(position, batch_id(SHOP, table.name, position), prefix)
+        task = TableTask.of(table, index=0, key=key, mode=mode, epochs=(epoch,))
         job = WriteJob(tables=(task,), attempt=uuid4().hex[:8], shards=1, parquet=ParquetSettings(**settings))
         writer = TableEpochWriter(task, task.epochs[0], TaskOutput.of(job, 0, "0"))
         if rows:

@@ -28,7 +28,8 @@ from frazil.model.files import FileClosed, FileKind
 from frazil.model.ids import TableName
 from frazil.model.partition import Transform, result_type, takes
 from frazil.model.schema import Decimal, Field, Primitive, StructOf, Type
-from frazil.model.write import DeleteMode, SortField
+from frazil.model.sort import SortField
+from frazil.model.write import DeleteMode
 
 pytestmark = pytest.mark.spark
 

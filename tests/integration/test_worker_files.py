@@ -94,7 +94,9 @@ def job(
         tables=tuple(
             TableTask(
                 index=index,
-                table=TableName.parse(f"shop.t{index}"),
+                format_version=3,
+                data_location="d",
+                name=TableName.parse(f"shop.t{index}"),
                 schema=USERS,
                 key=("id",),
                 mode=DeleteMode.EQUALITY,
@@ -346,7 +348,9 @@ def test_iceberg_reads_every_type_and_applies_the_deletes(spark: SparkSession, t
     def write(rows: Any, number: int, how: ColumnChanges) -> list[Message]:
         task = TableTask(
             index=0,
-            table=TableName.parse(f"{namespace}.types"),
+            format_version=3,
+            data_location="d",
+            name=TableName.parse(f"{namespace}.types"),
             schema=schema,
             key=("u",),
             mode=DeleteMode.EQUALITY,

@@ -18,7 +18,7 @@ from frazil.iceberg.tables.tables import Tables
 from frazil.model.ids import TableName
 from frazil.model.metrics_modes import NONE, MetricsMode, MetricsModes, parse_mode
 from frazil.model.schema import DOUBLE, LONG, STRING, Field, ListOf, MapOf, Schema, StructOf, Type
-from frazil.model.write import DeleteMode, ParquetSettings
+from frazil.model.write import DeleteMode, ParquetSettings, TableTask
 
 pytestmark = pytest.mark.spark
 
@@ -124,4 +124,5 @@ def test_a_wide_tables_files_tell_of_its_first_columns_alone(catalog: Catalog, n
     catalog.spark.sql(f"CREATE TABLE {catalog.settings.name}.{name.sql} ({columns}) USING iceberg")
     loaded = Tables(catalog).load(name)
     assert sum(loaded.metrics.of(field.id) != NONE for field in loaded.schema) == 100
-    assert loaded.task(("c0",), DeleteMode.EQUALITY, ()).metrics == loaded.metrics
+    task = TableTask.of(loaded, index=0, key=("c0",), mode=DeleteMode.EQUALITY, epochs=())
+    assert task.metrics == loaded.metrics

@@ -53,7 +53,7 @@ from frazil.model.ids import JobId, TableName, batch_id, epoch_prefix
 from frazil.model.ledger import LedgerEntry, TableHead
 from frazil.model.ports import Arbiter, Locator, TransactionalCommitter
 from frazil.model.position import Position
-from frazil.model.table_form import TableForm
+from frazil.model.table import TableForm
 from frazil.model.write import EpochTarget
 from frazil.sources.cutting_reader import cut_of
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from frazil.model.commit import ClearPlan, CommitPlan
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import BRANCH_FACT, BranchedHead, SnapshotFacts, TableHead
-from frazil.model.table_form import FieldForm, TableForm
+from frazil.model.table import FieldForm, TableForm
 
 
 class Violation(BaseException):

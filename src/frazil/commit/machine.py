@@ -51,7 +51,7 @@ from frazil.model.ids import TableName, batch_id
 from frazil.model.ledger import LedgerEntry, SummarizesEpochs, TableHead
 from frazil.model.ports import Located
 from frazil.model.position import Position, is_before
-from frazil.model.table_form import TableForm
+from frazil.model.table import TableForm
 from frazil.retry import Backoff
 
 EPOCHS = Backoff(first=0.1, longest=10.0, attempts=8)

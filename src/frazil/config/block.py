@@ -16,7 +16,7 @@ from frazil.config.parse_values import Shown
 from frazil.config.secrets import mask_value
 from frazil.model.ids import JobId
 from frazil.model.partition import parse_partition
-from frazil.model.write import parse_sort
+from frazil.model.sort import parse_sort
 
 BASE_DIRECTORY = "base_directory"
 """Validation context: what relative paths are relative to."""

@@ -19,7 +19,7 @@ from frazil.config.table_entries import TableEntry
 from frazil.errors import ConfigError
 from frazil.model.partition import takes
 from frazil.model.schema import DOUBLE, FLOAT, ListOf, MapOf, StructOf, Type
-from frazil.model.write import CHANGELOG_BEFORE, CHANGELOG_OP, CHANGELOG_POSITION
+from frazil.model.table import CHANGELOG_BEFORE, CHANGELOG_OP, CHANGELOG_POSITION
 
 Judgement = tuple[str, tuple[str | int, ...]]
 """What is wrong, and the path to it within the entry."""

@@ -16,7 +16,8 @@ from frazil.config.block import ColumnNames, PartitionFields, Settings, SortFiel
 from frazil.config.document_mapping import MappingConfig
 from frazil.config.parse_values import TextMap
 from frazil.model.partition import parse_partition
-from frazil.model.write import DEFAULT_FORMAT_VERSION, DeleteMode, SchemaConflict, TableOptions, parse_sort
+from frazil.model.sort import parse_sort
+from frazil.model.write import DEFAULT_FORMAT_VERSION, DeleteMode, SchemaConflict, TableOptions
 
 # Spaces within a part: a source may have tables that are called so.
 _SOURCE = re.compile(r"[^.\s]([^.\n]*[^.\s])?(\.[^.\s]([^.\n]*[^.\s])?){0,2}")

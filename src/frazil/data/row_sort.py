@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from frazil.errors import ConfigError
 from frazil.model.ids import TableName
 from frazil.model.schema import Decimal, Primitive, Schema
-from frazil.model.write import SortField
+from frazil.model.sort import SortField
 
 Sort = Callable[[pa.Table], pa.Table]
 

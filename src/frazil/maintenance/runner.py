@@ -49,7 +49,7 @@ from frazil.maintenance.triggers import EVERYTHING
 from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
 from frazil.model.results import MaintenanceStep
-from frazil.model.write import parse_sort
+from frazil.model.sort import parse_sort
 from frazil.observability.logs import Log
 
 QUEUE = "_frazil.deletion_queue"

@@ -20,11 +20,9 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from frazil.model.files import FileClosed, FileKind, LiveDelete, LiveFile
-from frazil.model.ids import TableName
-from frazil.model.metrics_modes import ALL_TOLD, MetricsModes
-from frazil.model.partition import UNPARTITIONED, PartitionSpec
-from frazil.model.schema import LONG, Field, Schema
+from frazil.model.schema import LONG, Field
 from frazil.model.sort import Order, OrderField
+from frazil.model.table import Table
 from frazil.model.write import ParquetSettings
 
 LINEAGE_FROM_VERSION = 3
@@ -33,24 +31,15 @@ LAST_UPDATED = Field(2147483539, "_last_updated_sequence_number", LONG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RewrittenTable:
+class RewrittenTable(Table):
     """What a compaction must know of a table at one head. `defaults` are what files from before a column have in it, by
     field id, in Iceberg's JSON form of single values; nested fields have some too. `sequence_number` is that of the
-    head. `name_mapping` is the property `schema.name-mapping.default`. `sort` is the table's own sort order, empty if
-    it has none, or one that cannot be computed here."""
+    head. `order` is the table's own sort order, empty if it has none, or one that cannot be computed here."""
 
-    name: TableName
-    schema: Schema
-    format_version: int
     sequence_number: int
-    data_location: str
     defaults: Mapping[int, Any] = field(default_factory=dict, hash=False)
-    specs: tuple[PartitionSpec, ...] = (UNPARTITIONED,)
-    storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    name_mapping: str | None = None
-    sort: tuple[OrderField, ...] = ()
-    sort_order_id: int | None = None
-    metrics: MetricsModes = ALL_TOLD
+    order: tuple[OrderField, ...] = ()
+    order_id: int | None = None
 
     @property
     def has_lineage(self) -> bool:

@@ -18,8 +18,8 @@ from uuid import UUID
 
 from frazil.model.files import FileClosed, FileKind, LiveFile
 from frazil.model.ids import TableName
-from frazil.model.partition import UNPARTITIONED, PartitionSpec
 from frazil.model.schema import Field
+from frazil.model.table import Table
 from frazil.model.write import ParquetSettings
 
 
@@ -33,18 +33,11 @@ class KeyColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConvertedTable:
+class ConvertedTable(Table):
     """What a conversion must know of a table at one head. `columns` are by field id, those that were dropped too: a
-    delete by a dropped column still deletes. `name_mapping` is the property `schema.name-mapping.default`."""
+    delete by a dropped column still deletes."""
 
-    name: TableName
-    schema_id: int
-    format_version: int
-    data_location: str
     columns: Mapping[int, KeyColumn] = field(hash=False)
-    specs: tuple[PartitionSpec, ...] = (UNPARTITIONED,)
-    storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    name_mapping: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from uuid import UUID
 from frazil import errors
 from frazil.model.ids import JobId, TableName
 from frazil.model.position import Position, is_before, parse_position, time_text, without_login
-from frazil.model.table_form import TableForm
+from frazil.model.table import TableForm
 
 FORMAT = 1
 """Of the entries that this version writes, and the latest that it reads."""

@@ -1,4 +1,4 @@
-"""In which order rows lie when files are rewritten.
+"""In which order rows lie in files, as a table wants it, and when files are rewritten.
 
     sort      by a, then by b                                  a reader that asks for some of a opens few files
     z-order   by the bits of a and b in turn                   ... for some of a, or of b, or of both: a few more
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from frazil.model.partition import Transform
 
+_SORT = re.compile(r"\s*(\S+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*", re.IGNORECASE)
 _TOLD = re.compile(r"(?P<run>.*/frazil_maintenance/[^/=]+=[^/]+/order=(?P<mark>[0-9a-f]+)/run=\d+-(?P<files>\d+))/.+")
 IDENTITY = Transform("identity")
 
@@ -72,3 +73,28 @@ def run_of(path: str) -> Run | None:
     """What a file's path tells; None of a file that was not rewritten in any order."""
     told = _TOLD.fullmatch(path)
     return None if told is None else Run(told["run"], told["mark"], int(told["files"]))
+
+
+@dataclass(frozen=True, slots=True)
+class SortField:
+    """One column of the order in which rows lie in a file."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool = True
+
+    @property
+    def text(self) -> str:
+        """What `parse_sort` reads as this."""
+        nulls = "" if self.nulls_first != self.descending else f" nulls {'first' if self.nulls_first else 'last'}"
+        return f"{self.column}{' desc' if self.descending else ''}{nulls}"
+
+
+def parse_sort(text: str) -> SortField:
+    """`created_at desc nulls last`. As in Iceberg, nulls come first unless the order descends. Raises ValueError."""
+    match = _SORT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no sort field: write a column, then `desc` or `nulls last` if wanted")
+    descending = (match[2] or "").lower() == "desc"
+    nulls = (match[3] or ("last" if descending else "first")).lower()
+    return SortField(match[1], descending, nulls == "first")

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from uuid import UUID
 
 from frazil.model.ids import TableName
-from frazil.model.metrics_modes import ALL_TOLD, MetricsModes
-from frazil.model.partition import UNPARTITIONED, PartitionSpec, WantedPartition
+from frazil.model.partition import WantedPartition
 from frazil.model.position import Position
-from frazil.model.schema import ColumnFamily, Schema
+from frazil.model.schema import ColumnFamily
+from frazil.model.sort import SortField
+from frazil.model.table import Table
 
-_SORT = re.compile(r"\s*(\S+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*", re.IGNORECASE)
 DEFAULT_FORMAT_VERSION = 3
-CHANGELOG_OP = "_op"
-CHANGELOG_POSITION = "_position"
-CHANGELOG_BEFORE = "_before"
 
 
 class DeleteMode(StrEnum):
@@ -62,31 +58,6 @@ class SchemaConflict(StrEnum):
     NEW_COLUMN = "new-column"
 
 
-@dataclass(frozen=True, slots=True)
-class SortField:
-    """One column of the order in which rows lie in a file."""
-
-    column: str
-    descending: bool = False
-    nulls_first: bool = True
-
-    @property
-    def text(self) -> str:
-        """What `parse_sort` reads as this."""
-        nulls = "" if self.nulls_first != self.descending else f" nulls {'first' if self.nulls_first else 'last'}"
-        return f"{self.column}{' desc' if self.descending else ''}{nulls}"
-
-
-def parse_sort(text: str) -> SortField:
-    """`created_at desc nulls last`. As in Iceberg, nulls come first unless the order descends. Raises ValueError."""
-    match = _SORT.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is no sort field: write a column, then `desc` or `nulls last` if wanted")
-    descending = (match[2] or "").lower() == "desc"
-    nulls = (match[3] or ("last" if descending else "first")).lower()
-    return SortField(match[1], descending, nulls == "first")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
     """How the target table is to be: what creates and evolves it. `insists_on_version` if a table of an older format is
@@ -116,37 +87,28 @@ class EpochTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableTask:
+class TableTask(Table):
     """One target table of a write job. `epochs` are those of the window, in order.
 
     `index` is the source table whose changes it takes: several targets may take the same ones. `lower` is this
     target's own last epoch: of changes up to there it takes none. Equality deletes are written under `delete_spec`,
-    an unpartitioned one, so that they reach a row wherever it lies (H1). `storage` are the properties, by Iceberg's
-    names, of the file system that takes the files, with its credentials. `parts` if the source sends rows in parts,
+    an unpartitioned one, so that they reach a row wherever it lies (H1). `parts` if the source sends rows in parts,
     which are put together again.
     """
 
     index: int
-    table: TableName
-    schema: Schema
-    spec: PartitionSpec = UNPARTITIONED
-    delete_spec: PartitionSpec = UNPARTITIONED
     key: tuple[str, ...]
     mode: DeleteMode
     epochs: tuple[EpochTarget, ...]
     role: Role = Role.MAIN
     lower: tuple[int, int] | None = None
-    sort: tuple[SortField, ...] = ()
-    sort_order_id: int | None = None
     parts: tuple[ColumnFamily, ...] = ()
-    metrics: MetricsModes = ALL_TOLD
-    storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.mode.needs_key and not self.key:
-            raise ValueError(f"{self.table}: {self.mode} needs a key")
+            raise ValueError(f"{self.name}: {self.mode} needs a key")
         if self.parts and self.mode is not DeleteMode.VECTORS:
-            raise ValueError(f"{self.table}: {self.mode} cannot fill what a source leaves out of a row")
+            raise ValueError(f"{self.name}: {self.mode} cannot fill what a source leaves out of a row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,8 @@ from frazil.iceberg.jvm.session import open_session
 from frazil.iceberg.tables.tables import LoadedTable, Tables
 from frazil.model.commit import Accepted, Conflicted, Unknown
 from frazil.model.ids import TableName
-from frazil.model.write import DeleteMode, SortField, TableOptions
+from frazil.model.sort import SortField
+from frazil.model.write import DeleteMode, TableOptions
 from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]

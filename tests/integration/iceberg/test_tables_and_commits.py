@@ -22,7 +22,8 @@ from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, TableHead, published
 from frazil.model.partition import parse_partition
 from frazil.model.schema import DOUBLE, FLOAT, INT, LONG, STRING, Decimal, ListOf
-from frazil.model.write import DeleteMode, SortField, TableOptions
+from frazil.model.sort import SortField
+from frazil.model.write import DeleteMode, TableOptions
 from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]

@@ -36,7 +36,7 @@ from frazil.model.compaction import Carried, Moved, Reprojected, Rewrite, Rewrit
 from frazil.model.frontier import Frontier
 from frazil.model.ids import TableName, batch_id, epoch_prefix
 from frazil.model.ledger import TableHead
-from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings
+from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableTask
 from frazil.sources.cockroachdb.position import Hlc
 
 EAGER = CompactSettings(min_input_files=2, delete_ratio=0.1, tiered=False)
@@ -59,22 +59,14 @@ class Yard(Ground):
         epoch = Hlc(next(self._epochs) * 10)
         prefix = epoch_prefix(loaded.data_location, JOB, epoch, ME.fence.label)
         target = EpochTarget(epoch, batch_id(JOB, self.name, epoch), prefix)
-        task = loaded.task(("id",), DeleteMode.VECTORS, (target,))
+        task = TableTask.of(loaded, index=0, key=("id",), mode=DeleteMode.VECTORS, epochs=(target,))
         writer = TableEpochWriter(task, target, TaskOutput(shard=0, attempt="1", parquet=ParquetSettings()))
         gone = list(deletes)
         if upserts:
             writer.upserts(self._batch([(n, text, part_of(text)) for n, text in upserts.items()]))
         if gone:
             writer.deletes(pa.record_batch({"id": pa.array(gone, pa.int64())}))
-        searched = SearchedTable(
-            name=self.name,
-            key=loaded.schema.select(("id",)),
-            schema_id=loaded.schema.schema_id,
-            format_version=loaded.format_version,
-            specs=loaded.specs,
-            delete_spec=loaded.delete_spec,
-            storage=loaded.storage,
-        )
+        searched = SearchedTable.of(loaded, key=loaded.schema.select(("id",)))
         locator = TableLocator(searched, self.committer, self._cache, DeletedRows(), SystemClock())
         epoch_commit = make_epoch_commit(
             ME, self.name, loaded.uuid, self._upper, Frontier(epoch), writer.close(), vectors=True

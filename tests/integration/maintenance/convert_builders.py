@@ -91,7 +91,7 @@ class Ground:
         epoch = Hlc(next(self._numbers) * 10)
         prefix = epoch_prefix(loaded.data_location, JOB, epoch, ME.fence.label)
         target = EpochTarget(epoch, batch_id(JOB, self.name, epoch), prefix)
-        task: TableTask = loaded.task(("id",), DeleteMode.EQUALITY, (target,))
+        task = TableTask.of(loaded, index=0, key=("id",), mode=DeleteMode.EQUALITY, epochs=(target,))
         place = TaskOutput(shard=0, attempt=str(next(self._numbers)), parquet=ParquetSettings())
         writer = TableEpochWriter(task, target, place)
         if upserts:

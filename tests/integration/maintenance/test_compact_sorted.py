@@ -27,8 +27,7 @@ from frazil.model.commit import Conflicted
 from frazil.model.files import LiveFile
 from frazil.model.ids import TableName
 from frazil.model.schema import BINARY, BOOLEAN, DOUBLE, LONG, TIME, UUID, Primitive
-from frazil.model.sort import run_of
-from frazil.model.write import parse_sort
+from frazil.model.sort import parse_sort, run_of
 
 pytestmark = pytest.mark.spark
 LAYOUTS = [(2, ()), (3, ("bucket(2, id)", "part"))]

@@ -171,17 +171,8 @@ class Stage:
         epoch = Hlc(next(self._numbers) * 10)
         prefix = epoch_prefix(self.loaded.data_location, JOB, epoch, ME.fence.label)
         target = EpochTarget(epoch, batch_id(JOB, self.name, epoch), prefix)
-        task = TableTask(
-            index=0,
-            table=self.name,
-            schema=self.loaded.schema,
-            spec=self.loaded.spec,
-            delete_spec=self.loaded.delete_spec,
-            key=tuple(self.kind.columns),
-            mode=DeleteMode.VECTORS,
-            epochs=(target,),
-            storage=self.loaded.storage,
-        )
+        key = tuple(self.kind.columns)
+        task = TableTask.of(self.loaded, index=0, key=key, mode=DeleteMode.VECTORS, epochs=(target,))
         place = TaskOutput(shard=0, attempt=str(next(self._attempts)), parquet=ParquetSettings())
         writer = TableEpochWriter(task, target, place)
         if upserts:
@@ -294,15 +285,7 @@ class Stage:
 
 
 def searched(loaded: LoadedTable, key: tuple[str, ...]) -> SearchedTable:
-    return SearchedTable(
-        name=loaded.name,
-        key=loaded.schema.select(key),
-        schema_id=loaded.schema.schema_id,
-        format_version=loaded.format_version,
-        specs=loaded.specs,
-        delete_spec=loaded.delete_spec,
-        storage=loaded.storage,
-    )
+    return SearchedTable.of(loaded, key=loaded.schema.select(key))
 
 
 def comparable(live: LiveFiles) -> tuple[int | None, dict[str, tuple[LiveFile, frozenset[Any]]]]:

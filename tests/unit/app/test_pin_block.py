@@ -15,7 +15,7 @@ from frazil.config.routing import Route
 from frazil.model import schema as iceberg
 from frazil.model.partition import parse_partition
 from frazil.model.schema import Column, SourceSchema, Type
-from frazil.model.write import parse_sort
+from frazil.model.sort import parse_sort
 from frazil.sources.cockroachdb.schema.types import column
 
 ORDERS = SourceSchema(

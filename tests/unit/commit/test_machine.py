@@ -29,7 +29,7 @@ from frazil.model.frontier import Frontier
 from frazil.model.ids import batch_id
 from frazil.model.ledger import Fence
 from frazil.model.position import BatchNumber
-from frazil.model.table_form import FieldForm, TableForm
+from frazil.model.table import FieldForm, TableForm
 
 
 def test_an_epoch_that_continues_the_frontier_is_committed_on_exactly_that_head() -> None:

@@ -210,7 +210,9 @@ def test_epochs_tell_of_their_columns_what_the_table_says(tmp_path: Path) -> Non
     target = EpochTarget(Hlc(1), Uuid(int=1), str(tmp_path))
     task = TableTask(
         index=0,
-        table=TableName.parse("shop.wide"),
+        format_version=3,
+        data_location="d",
+        name=TableName.parse("shop.wide"),
         schema=schema,
         key=("c1",),
         mode=DeleteMode.EQUALITY,

@@ -21,7 +21,8 @@ from frazil.model import schema as c
 from frazil.model.files import FileClosed, FileKind
 from frazil.model.partition import PartitionField, PartitionSpec, Transform
 from frazil.model.schema import Field, Schema
-from frazil.model.write import DeleteMode, ParquetSettings, SortField, TableTask, parse_sort
+from frazil.model.sort import SortField, parse_sort
+from frazil.model.write import DeleteMode, ParquetSettings, TableTask
 from frazil.storage.files import spill as spool
 from frazil.storage.files.spill import SpillFile
 
@@ -179,7 +180,7 @@ def test_into_an_empty_table_no_key_is_deleted(tmp_path: Path, mode: DeleteMode)
 def test_equality_deletes_belong_to_no_partition(tmp_path: Path) -> None:
     """H1: the older row may lie in another partition than the newer one."""
     emptied = PartitionSpec(5, (PartitionField(1000, 2, "region", Transform("void")),))
-    w = writer(task(tmp_path, mode=DeleteMode.EQUALITY, delete_spec=emptied))
+    w = writer(task(tmp_path, mode=DeleteMode.EQUALITY, specs=(emptied,)))
     w.upserts(rows([1, 2], ["eu", "us"]))
     (deletes,) = (f for f in w.close() if f.kind is FileKind.EQUALITY_DELETE)
     assert (deletes.spec_id, deletes.partition, deletes.records) == (5, (None,), 2)
@@ -188,7 +189,7 @@ def test_equality_deletes_belong_to_no_partition(tmp_path: Path) -> None:
 def test_deletes_under_a_partitioned_spec_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     """H1."""
     with pytest.raises(ConfigError, match="no unpartitioned spec"):
-        writer(task(tmp_path, mode=DeleteMode.EQUALITY, delete_spec=BY_REGION))
+        writer(task(tmp_path, mode=DeleteMode.EQUALITY, specs=(BY_REGION,)))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -14,14 +14,15 @@ from frazil.iceberg.tables.layout import (
     check_identifiers,
     layout_change,
     parse_layout,
-    unpartitioned,
 )
 from frazil.iceberg.tables.tables import parse_table
 from frazil.model import schema as c
 from frazil.model.ids import TableName
 from frazil.model.partition import UNPARTITIONED, PartitionField, PartitionSpec, Transform, parse_partition
 from frazil.model.schema import Column, Field, ListOf, Remembered, Schema, SourceSchema, StructOf
-from frazil.model.write import DeleteMode, SortField, TableOptions, parse_sort
+from frazil.model.sort import SortField, parse_sort
+from frazil.model.table import Table
+from frazil.model.write import DeleteMode, TableOptions
 
 ORDERS = TableName.parse("shop.orders")
 SCHEMA = Schema(
@@ -142,9 +143,14 @@ def test_deletes_by_key_need_an_unpartitioned_spec(mode: DeleteMode) -> None:
 
 def test_of_several_unpartitioned_specs_the_one_without_fields_is_taken() -> None:
     voided = spec(0, (2, "region", "void"))
-    assert unpartitioned((voided, BY_DAY, PartitionSpec(4))) == PartitionSpec(4)
-    assert unpartitioned((voided, BY_DAY)) == voided
-    assert unpartitioned((BY_DAY,)) is None
+
+    def delete_spec(*specs: PartitionSpec) -> PartitionSpec:
+        table = Table(name=ORDERS, schema=SCHEMA, format_version=2, data_location="d", spec=BY_DAY, specs=specs)
+        return table.delete_spec
+
+    assert delete_spec(voided, BY_DAY, PartitionSpec(4)) == PartitionSpec(4)
+    assert delete_spec(voided, BY_DAY) == voided
+    assert delete_spec(BY_DAY) == BY_DAY
 
 
 def test_identifier_fields_that_contradict_the_key_are_named() -> None:

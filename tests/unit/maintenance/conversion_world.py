@@ -26,7 +26,7 @@ from frazil.model.files import Blob, FileClosed, FileKind, LiveDelete, LiveFile,
 from frazil.model.ids import TableName
 from frazil.model.ledger import SnapshotFacts, TableHead
 from frazil.model.partition import PartitionField, PartitionSpec, Transform
-from frazil.model.schema import LONG, Field
+from frazil.model.schema import LONG, Field, Schema
 from frazil.sources.cockroachdb.position import Hlc
 
 NAME = TableName(("shop",), "orders")
@@ -207,7 +207,7 @@ class World:
     def converted_table(self, table: TableName, head: TableHead) -> ConvertedTable:
         return ConvertedTable(
             name=NAME,
-            schema_id=0,
+            schema=Schema(0, (A, B, PART)),
             format_version=self.version,
             data_location="table/data",
             columns={column.id: KeyColumn(column) for column in (A, B, PART)},

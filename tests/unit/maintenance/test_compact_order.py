@@ -18,8 +18,7 @@ from frazil.model.files import FileKind, LiveDelete, LiveFile, LiveFiles
 from frazil.model.ids import TableName, maintenance_folder
 from frazil.model.partition import Transform
 from frazil.model.schema import INT, LONG, STRING, Field, ListOf, Schema, StructOf
-from frazil.model.sort import Order, OrderField, run_folder, run_of
-from frazil.model.write import parse_sort
+from frazil.model.sort import Order, OrderField, parse_sort, run_folder, run_of
 
 MB = 1 << 20
 SETTINGS = CompactSettings(target_file_bytes=100 * MB, min_input_files=3)
@@ -37,11 +36,11 @@ TABLE = RewrittenTable(
     format_version=3,
     sequence_number=50,
     data_location="file:/warehouse/orders/data",
-    sort=(OrderField(2), OrderField(1, Transform("bucket", 8), descending=True, nulls_first=False)),
-    sort_order_id=7,
+    order=(OrderField(2), OrderField(1, Transform("bucket", 8), descending=True, nulls_first=False)),
+    order_id=7,
 )
-UNSORTED = replace(TABLE, sort=(), sort_order_id=None)
-OWN = Order(TABLE.sort, order_id=7)
+UNSORTED = replace(TABLE, order=(), order_id=None)
+OWN = Order(TABLE.order, order_id=7)
 
 
 def file(path: str, size: int = MB, *, sequence: int = 1, deleted: int = 0, **facts: Any) -> LiveFile:
@@ -107,8 +106,8 @@ def test_the_configuration_asks_for_another_one() -> None:
 
 
 def test_the_tables_own_order_by_another_name_is_still_its_own() -> None:
-    table = replace(TABLE, sort=(OrderField(2), OrderField(1)))
-    assert order_of(table, [parse_sort("name"), parse_sort("id")]) == Order(table.sort, order_id=7)
+    table = replace(TABLE, order=(OrderField(2), OrderField(1)))
+    assert order_of(table, [parse_sort("name"), parse_sort("id")]) == Order(table.order, order_id=7)
 
 
 @pytest.mark.parametrize("column", ["nme", "at", "tags", "at.y", "tags.element"])

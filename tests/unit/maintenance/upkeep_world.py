@@ -41,7 +41,7 @@ from frazil.maintenance.expire.planner import Expire, Expired, ExpireSettings, K
 from frazil.maintenance.orphans import Sweep, Swept
 from frazil.maintenance.queue import Cleaned, DeletionWorker, QueueSettings
 from frazil.maintenance.rewrite_manifests import ManifestSettings, Merged, MergeManifests
-from frazil.model.write import SortField
+from frazil.model.sort import SortField
 
 OLDER_THAN = timedelta(hours=1)
 """Longer than anybody's commit takes."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from frazil.model.table_form import TableForm
+from frazil.model.table import TableForm
 
 ALL_OURS = (1, 2, 3, 4, 5, 6)
 PLAIN: list[dict[str, Any]] = [

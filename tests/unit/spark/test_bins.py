@@ -27,7 +27,7 @@ from frazil.model.conversion import DeleteKeys, KeyColumn, Search, SearchedFile
 from frazil.model.files import FileClosed, FileKind, LiveFile
 from frazil.model.ids import TableName
 from frazil.model.schema import LONG, Field
-from frazil.model.write import ParquetSettings, WriteJob
+from frazil.model.write import WriteJob
 from frazil.sources.base import Cut, InputPartition
 from frazil.sources.cockroachdb.position import Hlc
 from frazil.spark.bins import BIN_BYTES, taken_apart
@@ -163,17 +163,9 @@ def join(spark: Any, count: int) -> None:
     searched = SearchedTable(
         name=T,
         key=(KEY,),
-        schema_id=0,
-        format_version=3,
-        specs=(),
-        delete_spec=None,  # type: ignore[arg-type]
-        parquet=ParquetSettings(),
-        storage={},
-        name_mapping=None,
         schema=USERS,
-        spec=None,  # type: ignore[arg-type]
-        sort=(),
-        sort_order_id=None,
+        format_version=3,
+        data_location="d",
     )
     files = [
         FileClosed(

@@ -17,42 +17,20 @@ from frazil.model.partition import BadPartition, Transform, takes
 from frazil.model.schema import DOUBLE, FLOAT, BadType, Field, Primitive, Schema, StructOf, Type
 from frazil.model.sort import OrderField
 
-_NAME_MAPPING = "schema.name-mapping.default"
 _UNSORTED = 0
 
 
 def converted_table(loaded: LoadedTable, metadata: Mapping[str, Any]) -> ConvertedTable:
     """A table as a conversion of its deletes knows it; `metadata` is that of the same moment."""
-    return ConvertedTable(
-        name=loaded.name,
-        schema_id=loaded.schema.schema_id,
-        format_version=loaded.format_version,
-        data_location=loaded.data_location,
-        columns=columns_ever(metadata),
-        specs=loaded.specs,
-        storage=loaded.storage,
-        name_mapping=loaded.properties.get(_NAME_MAPPING),
-    )
+    return ConvertedTable.of(loaded, columns=columns_ever(metadata))
 
 
 def rewritten_table(loaded: LoadedTable, metadata: Mapping[str, Any], sequence_number: int) -> RewrittenTable:
     """A table as a compaction knows it; `metadata` and the head's sequence number are those of the same moment."""
     current = next(s for s in metadata["schemas"] if s["schema-id"] == loaded.schema.schema_id)
-    sort, sort_order_id = sort_order(loaded.schema, metadata)
-    return RewrittenTable(
-        name=loaded.name,
-        schema=loaded.schema,
-        format_version=loaded.format_version,
-        sequence_number=sequence_number,
-        data_location=loaded.data_location,
-        defaults=dict(_initial_defaults(current)),
-        specs=loaded.specs,
-        storage=loaded.storage,
-        name_mapping=loaded.properties.get(_NAME_MAPPING),
-        sort=sort,
-        sort_order_id=sort_order_id,
-        metrics=loaded.metrics,
-    )
+    order, order_id = sort_order(loaded.schema, metadata)
+    defaults = dict(_initial_defaults(current))
+    return RewrittenTable.of(loaded, sequence_number=sequence_number, defaults=defaults, order=order, order_id=order_id)
 
 
 def sort_order(schema: Schema, metadata: Mapping[str, Any]) -> tuple[tuple[OrderField, ...], int | None]:

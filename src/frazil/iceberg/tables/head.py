@@ -19,7 +19,7 @@ from frazil.iceberg.tables.encryption import check_plain
 from frazil.iceberg.tables.storage import storage_of
 from frazil.model.ids import TableName
 from frazil.model.ledger import SnapshotFacts, TableHead, check_formats
-from frazil.model.table_form import TableForm
+from frazil.model.table import TableForm
 
 MAIN = "main"
 _NO_SNAPSHOT = -1

@@ -21,7 +21,8 @@ from frazil.iceberg.catalogs.open_catalog import Catalog
 from frazil.model.ids import TableName
 from frazil.model.partition import BadPartition, PartitionSpec, Transform, WantedPartition, takes
 from frazil.model.schema import VARIANT, Decimal, Field, Primitive, Remembered, Schema, SourceSchema, StructOf, Type
-from frazil.model.write import SortField, TableOptions
+from frazil.model.sort import SortField
+from frazil.model.write import TableOptions
 
 _UNSORTED = 0
 
@@ -94,11 +95,6 @@ def partition_texts(spec: PartitionSpec, schema: Schema) -> tuple[str, ...]:
         for field in spec.fields
         if field.transform.name != "void"
     )
-
-
-def unpartitioned(specs: Sequence[PartitionSpec]) -> PartitionSpec | None:
-    """A spec under which deletes reach every partition, one without any field at best."""
-    return min((spec for spec in specs if not spec.partitions), key=lambda spec: len(spec.fields), default=None)
 
 
 def check_layout(
@@ -180,7 +176,7 @@ def layout_change(
         remove=tuple(remove),
         add=tuple(add),
         sort=() if sort == layout.sort else sort,
-        unpartitioned=options.mode.needs_key and unpartitioned(layout.specs) is None,
+        unpartitioned=options.mode.needs_key and all(spec.partitions for spec in layout.specs),
     )
 
 

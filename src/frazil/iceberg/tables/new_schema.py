@@ -31,7 +31,8 @@ from frazil.model.schema import (
     StructOf,
     Type,
 )
-from frazil.model.write import CHANGELOG_BEFORE, CHANGELOG_OP, CHANGELOG_POSITION, DeleteMode
+from frazil.model.table import CHANGELOG_BEFORE, CHANGELOG_OP, CHANGELOG_POSITION
+from frazil.model.write import DeleteMode
 
 OWN = "frazil"
 _CHANGELOG = tuple(Column(name, STRING, "STRING", OWN) for name in (CHANGELOG_OP, CHANGELOG_POSITION))

@@ -28,7 +28,8 @@ from frazil.iceberg.tables.schema_steps import Add, Drop, MakeOptional, Move, Re
 from frazil.iceberg.tables.type_promotion import Contradiction, contradiction, nested, walk
 from frazil.model.ids import TableName
 from frazil.model.schema import Column, Field, Remembered, Schema, StructOf
-from frazil.model.write import CHANGELOG_BEFORE, TableOptions
+from frazil.model.table import CHANGELOG_BEFORE
+from frazil.model.write import TableOptions
 
 _CONFIGURATION, _TABLE, _SQL = "configuration", "table", "sql"
 _SAYS_NULLABLE = frozenset((_SQL, "enriched"))

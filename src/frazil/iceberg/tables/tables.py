@@ -51,7 +51,6 @@ from frazil.iceberg.tables.layout import (
     parse_layout,
     preserved_order,
     stage_layout,
-    unpartitioned,
 )
 from frazil.iceberg.tables.new_schema import check_required, first_memory, new_schema, numbered, target_columns
 from frazil.iceberg.tables.schema_diff import difference
@@ -59,8 +58,7 @@ from frazil.iceberg.tables.schema_steps import Add, Drop, MakeOptional, Move, Re
 from frazil.iceberg.tables.storage import table_location
 from frazil.model.commit import Conflicted
 from frazil.model.ids import TableName
-from frazil.model.metrics_modes import ALL_TOLD, MetricsModes
-from frazil.model.partition import PartitionSpec
+from frazil.model.metrics_modes import MetricsModes
 from frazil.model.schema import (
     COLUMNS_PROPERTY,
     STRING,
@@ -72,8 +70,8 @@ from frazil.model.schema import (
     columns_property,
     remembered,
 )
-from frazil.model.table_form import TableForm
-from frazil.model.write import DeleteMode, EpochTarget, Role, SortField, TableOptions, TableTask
+from frazil.model.table import Table, TableForm
+from frazil.model.write import TableOptions
 from frazil.retry import Attempt, Done, commit_with_retry
 from frazil.storage.table_locations import DATA_PATH
 
@@ -81,70 +79,22 @@ Stage = Callable[[Any], None]
 """Stages a change in a Java transaction."""
 Plan = Callable[[Base, Mapping[str, Any]], tuple[Done, Stage | None]]
 """What a table is like, and what must be staged so that it is as it should be; None if nothing must."""
+_NAME_MAPPING = "schema.name-mapping.default"
 _NO_OPTIONS = TableOptions()
 _NO_STORAGE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedTable:
+class LoadedTable(Table):
     """A table as the catalog has it at one moment."""
 
-    name: TableName
     uuid: str
     location: str
-    schema: Schema
-    spec: PartitionSpec
-    specs: tuple[PartitionSpec, ...]
-    sort: tuple[SortField, ...] = ()
-    sort_order_id: int | None = None
-    format_version: int
     properties: Mapping[str, str]
     is_unused: bool = False
     """Frazil made it, and nothing was ever published to it: nobody misses it as it is."""
-    storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """The properties of the table's file system by Iceberg's names, its credentials among them."""
-    metrics: MetricsModes = ALL_TOLD
-    """How much is told of its columns."""
     form: TableForm | None = field(default=None, repr=False, compare=False)
     """What files that are written for it now rest on."""
-
-    @property
-    def delete_spec(self) -> PartitionSpec:
-        """The spec for deletes by key; `ensure` sees to it that an unpartitioned one is there where it is needed."""
-        return unpartitioned(self.specs) or self.spec
-
-    @property
-    def data_location(self) -> str:
-        """Where data files go: all paths of an epoch start with it."""
-        return self.properties.get(DATA_PATH, f"{self.location.rstrip('/')}/data").rstrip("/")
-
-    def task(
-        self,
-        key: tuple[str, ...],
-        mode: DeleteMode,
-        epochs: tuple[EpochTarget, ...],
-        *,
-        index: int = 0,
-        role: Role = Role.MAIN,
-        lower: tuple[int, int] | None = None,
-    ) -> TableTask:
-        """What the workers need to know to write these epochs of the table as it is here."""
-        return TableTask(
-            index=index,
-            table=self.name,
-            schema=self.schema,
-            spec=self.spec,
-            delete_spec=self.delete_spec,
-            key=key,
-            mode=mode,
-            epochs=epochs,
-            role=role,
-            lower=lower,
-            sort=self.sort,
-            sort_order_id=self.sort_order_id,
-            storage=self.storage,
-            metrics=self.metrics,
-        )
 
 
 class Tables:
@@ -461,20 +411,23 @@ def parse_table(table: TableName, metadata: Mapping[str, Any], storage: Mapping[
             hint=f"publish to another table than {table}, or drop that column from it",
             table=table.text,
         ) from error
-    layout = parse_layout(table, schema, metadata)
+    layout, properties = parse_layout(table, schema, metadata), metadata.get("properties", {})
+    location = table_location(metadata["location"])
     return LoadedTable(
         name=table,
         uuid=metadata["table-uuid"],
-        location=table_location(metadata["location"]),
+        location=location,
+        data_location=properties.get(DATA_PATH, f"{location.rstrip('/')}/data").rstrip("/"),
         schema=schema,
         spec=layout.spec,
         specs=layout.specs,
         sort=layout.sort,
         sort_order_id=layout.sort_order_id,
         format_version=metadata["format-version"],
-        properties=metadata.get("properties", {}),
-        is_unused=not metadata.get("snapshots") and CREATED_PROPERTY in metadata.get("properties", {}),
+        name_mapping=properties.get(_NAME_MAPPING),
+        properties=properties,
+        is_unused=not metadata.get("snapshots") and CREATED_PROPERTY in properties,
         storage=storage,
-        metrics=MetricsModes.told(metadata.get("properties", {}), schema, preserved_order(metadata)),
+        metrics=MetricsModes.told(properties, schema, preserved_order(metadata)),
         form=TableForm.of(metadata),
     )

@@ -75,13 +75,13 @@ def complete(
     reading and writing raise.
     """
     schema = table.schema
-    if schema is None:
-        raise AssertionError(f"{table.name}: rows are completed by whoever knows the table's columns")
     older = _older_rows(table, partial, deletions, index, indexed)
     first = partial[0]
     target = EpochTarget(first.epoch, first.batch_id, prefix_of(first.path))
     place = TaskOutput(shard=first.worker, attempt=attempt, parquet=table.parquet)
-    writer = TableEpochWriter(_task(table, schema, target), target, place)
+    key = tuple(field.name for field in table.key)
+    task = TableTask.of(table, index=0, key=key, mode=DeleteMode.VECTORS, epochs=(target,))
+    writer = TableEpochWriter(task, target, place)
     names, start = [field.name for field in schema], 0
     try:
         for file in partial:
@@ -96,23 +96,6 @@ def complete(
     except BaseException:
         writer.abandon()
         raise
-
-
-def _task(table: SearchedTable, schema: Schema, target: EpochTarget) -> TableTask:
-    return TableTask(
-        index=0,
-        table=table.name,
-        schema=schema,
-        spec=table.spec,
-        delete_spec=table.delete_spec,
-        key=tuple(field.name for field in table.key),
-        mode=DeleteMode.VECTORS,
-        epochs=(target,),
-        sort=table.sort,
-        sort_order_id=table.sort_order_id,
-        storage=table.storage,
-        metrics=table.metrics,
-    )
 
 
 # which row is the older one

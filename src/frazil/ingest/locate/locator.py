@@ -243,7 +243,7 @@ class TableLocator:
     ) -> dict[int, frozenset[tuple[Any, ...]]]:
         if not specs:
             return {}
-        schema = Schema(self.table.schema_id, self.table.key)
+        schema = Schema(self.table.schema.schema_id, self.table.key)
         bound = {spec.spec_id: bind_spec(self.table.name, schema, spec) for spec in specs}
         found: dict[int, set[tuple[Any, ...]]] = {spec.spec_id: set() for spec in specs}
         for batch in self._key_batches(files):

@@ -33,7 +33,6 @@ from frazil.model.ports import Committer, Located
 from frazil.model.schema import Field
 from frazil.model.write import ParquetSettings
 
-NAME_MAPPING = "schema.name-mapping.default"
 KeyOf = Callable[[TableName], Sequence[str]]
 
 
@@ -96,22 +95,7 @@ class Locators:
     def searched(self, table: TableName, head: TableHead) -> SearchedTable:
         """What a search must know of the table at this head. Raises ConfigError if it has no key."""
         loaded = self._committer.loaded(table, head)
-        return SearchedTable(
-            name=table,
-            key=self._key(loaded),
-            schema_id=loaded.schema.schema_id,
-            format_version=loaded.format_version,
-            specs=loaded.specs,
-            delete_spec=loaded.delete_spec,
-            parquet=self._settings.parquet,
-            storage=loaded.storage,
-            name_mapping=loaded.properties.get(NAME_MAPPING),
-            schema=loaded.schema,
-            spec=loaded.spec,
-            sort=loaded.sort,
-            sort_order_id=loaded.sort_order_id,
-            metrics=loaded.metrics,
-        )
+        return SearchedTable.of(loaded, key=self._key(loaded), parquet=self._settings.parquet)
 
     def make(self, table: SearchedTable, counts: LookupCounts) -> TableLocator:
         parts = self._committer, self._cache, self._deleted, self._clock, self._roads

@@ -14,7 +14,8 @@ from frazil.config.table_entries import TableEntry
 from frazil.errors import ConfigError
 from frazil.ingest.loop.target_tables import TargetTable
 from frazil.model.schema import UNNAMED, SourceSchema, families
-from frazil.model.write import CHANGELOG_OP, CHANGELOG_POSITION, DeleteMode
+from frazil.model.table import CHANGELOG_OP, CHANGELOG_POSITION
+from frazil.model.write import DeleteMode
 
 
 def check_mode(table: TargetTable, is_published: bool) -> None:

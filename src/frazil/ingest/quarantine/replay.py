@@ -118,7 +118,7 @@ class Replay:
                 continue
             self._own.add(str(number))
             for task in tasks:
-                self._publish(task, heads[task.table], chosen, number, through, decoder)
+                self._publish(task, heads[task.name], chosen, number, through, decoder)
             self._remove(chosen, number, through)
             taken += len(chosen)
             done = {row.id for row in chosen}
@@ -231,22 +231,22 @@ class Replay:
         through: Position,
         decoder: Decoder,
     ) -> None:
-        if _replayed(self._committer.head(task.table), number):
+        if _replayed(self._committer.head(task.name), number):
             return
-        task = replace(task, epochs=(self._epoch(task.table, number, through),))
+        task = replace(task, epochs=(self._epoch(task.name, number, through),))
         batch = pa.RecordBatch.from_pylist([dict(row.change_rows) for row in rows], schema=CHANGE_SCHEMA)
         writer = TargetsWriter([task], 0, self._place(), decoder, text_like(through), None)
         sorted_rows = sort_changes(pa.Table.from_batches([batch]))
         for _, _, some in fold_changes([sorted_rows], [0] if is_log(task) else []):
             writer.take(some)
-        locator = self._locator(task.table)
-        self._commit(task.table, writer.close(), number, through, first, locator)
+        locator = self._locator(task.name)
+        self._commit(task.name, writer.close(), number, through, first, locator)
 
     def _remove(self, rows: Sequence[_Row], number: UUID, through: Position) -> None:
         task = self._task(self._quarantine, through)
-        writer = TableEpochWriter(task, self._epoch(task.table, number, through), self._place())
+        writer = TableEpochWriter(task, self._epoch(task.name, number, through), self._place())
         writer.deletes(pa.record_batch({q.ID: pa.array(sorted(row.id for row in rows), pa.string())}))
-        self._commit(task.table, writer.close(), number, through, None, None)
+        self._commit(task.name, writer.close(), number, through, None, None)
 
     def _commit(
         self,
@@ -328,8 +328,10 @@ class Replay:
         if mode is DeleteMode.VECTORS and self._locator(target.target) is None:
             mode = DeleteMode.EQUALITY
         epoch = EpochTarget(through, UUID(int=0), loaded.data_location)
-        task = loaded.task(source_schema.key, mode, (epoch,), role=target.role)
-        return replace(task, parts=parts_of(source_schema)) if target.is_main else task
+        parts = parts_of(source_schema) if target.is_main else ()
+        return TableTask.of(
+            loaded, index=0, key=source_schema.key, mode=mode, epochs=(epoch,), role=target.role, parts=parts
+        )
 
     def _epoch(self, table: TableName, number: UUID, through: Position) -> EpochTarget:
         loaded = self._loaded(table)

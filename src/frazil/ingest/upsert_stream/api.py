@@ -417,7 +417,8 @@ def _task(
         epoch_prefix(loaded.data_location, job, position, coordinator.fence.label),
         deletes=not bare,
     )
-    return loaded.task(tuple(names[name] for name in request.source_schema.key), request.mode, (epoch,))
+    key = tuple(names[name] for name in request.source_schema.key)
+    return TableTask.of(loaded, index=0, key=key, mode=request.mode, epochs=(epoch,))
 
 
 def _must_be_the_query_of(head: TableHead, request: UpsertRequest) -> None:

@@ -142,8 +142,8 @@ def _refuse_strangers(task: TableTask, part: NDArray[Any], decoded: pa.RecordBat
             strangers.append(name)
     if strangers:
         raise UnknownColumn(
-            f"{task.table}: the column {strangers[0]!r} came with another column family than it is known to belong to",
+            f"{task.name}: the column {strangers[0]!r} came with another column family than it is known to belong to",
             hint="The table's columns are looked at again. If it repeats, the same column name is in two families.",
-            table=task.table.text,
+            table=task.name.text,
             columns=strangers,
         )

@@ -129,11 +129,11 @@ class _Ties:
         key, order = ({name: one[name] for name in names} for names in (self._task.key, self._changes.order))
         columns = [name for name in one if name in self._stored and repr(one[name]) != repr(other[name])]
         return BadInput(
-            f"{self._task.table}: two rows of key {_shown(key)} have the same order, {_shown(order)}, and differ in "
+            f"{self._task.name}: two rows of key {_shown(key)} have the same order, {_shown(order)}, and differ in "
             f"{', '.join(columns)}: nothing says which one is the newest",
             hint="Add a column to order_by that tells them apart (a message's offset, a sequence number), or keep one "
             "of them before upsert_stream. Nothing of the batch was published.",
-            table=self._task.table.text,
+            table=self._task.name.text,
             key=_shown(key),
             columns=columns,
         )

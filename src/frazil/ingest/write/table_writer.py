@@ -33,15 +33,8 @@ from frazil.errors import ConfigError
 from frazil.ingest.write.column_mask import INSERTS, KNOWN, Bits, to_masks
 from frazil.model.files import FileClosed, FileKind
 from frazil.model.ids import data_path, equality_delete_path, partial_path
-from frazil.model.write import (
-    CHANGELOG_OP,
-    CHANGELOG_POSITION,
-    DeleteMode,
-    EpochTarget,
-    ParquetSettings,
-    TableTask,
-    WriteJob,
-)
+from frazil.model.table import CHANGELOG_OP, CHANGELOG_POSITION
+from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableTask, WriteJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,22 +58,22 @@ class TableEpochWriter:
     """
 
     def __init__(self, task: TableTask, target: EpochTarget, place: TaskOutput, ignored: Collection[str] = ()) -> None:
-        keys = key_fields(task.table, task.schema, task.key)
+        keys = key_fields(task.name, task.schema, task.key)
         if task.mode.needs_key and task.delete_spec.partitions:
             raise ConfigError(
-                f"{task.table} has no unpartitioned spec, which deletes by key need to reach every partition",
-                hint=f"Start the pipeline again: it adds one to {task.table} without changing its partitioning.",
-                table=task.table.text,
+                f"{task.name} has no unpartitioned spec, which deletes by key need to reach every partition",
+                hint=f"Start the pipeline again: it adds one to {task.name} without changing its partitioning.",
+                table=task.name.text,
             )
         self._task = task
         self._target = target
         self._place = place
-        self._rows = Binding(task.table, task.schema.fields, task.key, ignored)
-        self._keys = Binding(task.table, keys, task.key, ignored)
+        self._rows = Binding(task.name, task.schema.fields, task.key, ignored)
+        self._keys = Binding(task.name, keys, task.key, ignored)
         self._equality_ids = tuple(field.id for field in keys)
-        self._sort = sorter(task.table, task.schema, task.sort)
+        self._sort = sorter(task.name, task.schema, task.sort)
         self._sequence = itertools.count()
-        self._data = PartitionedWriter(bind_spec(task.table, task.schema, task.spec), self._data_writer)
+        self._data = PartitionedWriter(bind_spec(task.name, task.schema, task.spec), self._data_writer)
         self._deletes = RollingWriter(keys, self._delete_path, place.parquet, task.storage, metrics=task.metrics)
         self._partial: tuple[Binding, RollingWriter] | None = None
 
@@ -119,7 +112,7 @@ class TableEpochWriter:
         whether there is to be a row if there was none before. Columns that the table has besides are known to be NULL.
         Raises like `upserts`."""
         if self._task.mode is not DeleteMode.VECTORS:
-            raise AssertionError(f"{self._task.table}: nobody looks up older rows in mode {self._task.mode}")
+            raise AssertionError(f"{self._task.name}: nobody looks up older rows in mode {self._task.mode}")
         if self._partial is None:
             self._partial = self._partial_writer()
         binding, writer = self._partial
@@ -166,7 +159,7 @@ class TableEpochWriter:
     def _partial_writer(self) -> tuple[Binding, RollingWriter]:
         task, fields = self._task, optional_but(self._task.key, self._task.schema.fields)
         writer = RollingWriter((*fields, KNOWN, INSERTS), self._partial_path, self._place.parquet, task.storage)
-        return Binding(task.table, fields, task.key), writer
+        return Binding(task.name, fields, task.key), writer
 
     def _data_path(self, _number_in_partition: int) -> str:
         return data_path(self._target.prefix, self._place.shard, self._place.attempt, next(self._sequence))
@@ -180,7 +173,7 @@ class TableEpochWriter:
     def _message(self, file: ClosedFile, kind: FileKind, partition: tuple[Any, ...]) -> FileClosed:
         sorted_as_a_whole = kind is FileKind.DATA and self._sort is not None and len(file.split_offsets) == 1
         return FileClosed(
-            table=self._task.table,
+            table=self._task.name,
             epoch=self._target.epoch,
             batch_id=self._target.batch_id,
             worker=self._place.shard,

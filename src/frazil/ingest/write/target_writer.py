@@ -34,14 +34,8 @@ from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
 from frazil.model import quarantine as q
 from frazil.model.change import Op
 from frazil.model.files import FileClosed
-from frazil.model.write import (
-    CHANGELOG_BEFORE,
-    CHANGELOG_OP,
-    CHANGELOG_POSITION,
-    DeleteMode,
-    Role,
-    TableTask,
-)
+from frazil.model.table import CHANGELOG_BEFORE, CHANGELOG_OP, CHANGELOG_POSITION
+from frazil.model.write import DeleteMode, Role, TableTask
 from frazil.sources.base import Decoder
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -81,7 +75,7 @@ class TargetsWriter:
         self._captures = captures
         self._writers = [(task, TableEpochWriter(task, task.epochs[epoch], place)) for task in tasks]
         self._quarantine = next(((t, w) for t, w in self._writers if t.role is Role.QUARANTINE), None)
-        self._origin = "" if self._quarantine is None else self._quarantine[0].table.text
+        self._origin = "" if self._quarantine is None else self._quarantine[0].name.text
         self._logs = [(t, w) for t, w in self._writers if is_log(t)]
         self._main_table = next(((t, w) for t, w in self._writers if t.role is Role.MAIN and not is_log(t)), None)
         # Bound twice where there is a quarantine: once to see whether it can be, once to be written.
@@ -367,10 +361,10 @@ class _Trial:
 
 
 def _trial(task: TableTask) -> _Trial:
-    keys = key_fields(task.table, task.schema, task.key)
+    keys = key_fields(task.name, task.schema, task.key)
     # One part of a row lacks the others' columns; whether a required one is missing, the whole row tells.
     fields = optional_but(task.key, task.schema.fields) if task.parts else task.schema.fields
-    return _Trial(Binding(task.table, fields, task.key), Binding(task.table, keys, task.key))
+    return _Trial(Binding(task.name, fields, task.key), Binding(task.name, keys, task.key))
 
 
 def is_log(task: TableTask) -> bool:

@@ -11,7 +11,7 @@ A target takes what lies beyond its own frontier, so the job reads from the one 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from frazil import errors
@@ -224,10 +224,11 @@ class WindowWriter:
             raise AssertionError(f"{table.name} is written before it has a source schema")
         lower = table.progress.takes_after
         deletes = table.role is not Role.QUARANTINE
-        task = loaded.task(
-            source_schema.key,
-            options.mode,
+        return TableTask.of(
+            loaded,
             index=table.index,
+            key=source_schema.key,
+            mode=options.mode,
             role=table.role,
             lower=None if lower is None else lower.order,
             epochs=tuple(
@@ -239,8 +240,8 @@ class WindowWriter:
                 )
                 for place, upper in enumerate(window.uppers)
             ),
+            parts=parts_of(source_schema) if table.is_main else (),
         )
-        return replace(task, parts=parts_of(source_schema)) if table.is_main else task
 
 
 def furthest_back(targets: Targets) -> Position | None:

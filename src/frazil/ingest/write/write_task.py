@@ -145,16 +145,16 @@ def _with_keys(batch: pa.RecordBatch, task: TableTask) -> pa.RecordBatch:
     for name in task.key:
         if name not in batch.schema.names:
             raise ConfigError(
-                f"{task.table}: the DataFrame has no key column {name!r}",
+                f"{task.name}: the DataFrame has no key column {name!r}",
                 hint=f"It has {', '.join(batch.schema.names)}: name the key among these, or select it.",
-                table=task.table.text,
+                table=task.name.text,
                 column=name,
             )
         if batch.column(name).null_count:
             raise BadInput(
-                f"{task.table}: key column {name!r} is null in {batch.column(name).null_count} rows",
+                f"{task.name}: key column {name!r} is null in {batch.column(name).null_count} rows",
                 hint="A key cannot be null: filter these rows out, or choose other key columns.",
-                table=task.table.text,
+                table=task.name.text,
                 column=name,
             )
     return batch

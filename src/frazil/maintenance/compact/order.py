@@ -13,8 +13,7 @@ from frazil.errors import ConfigError
 from frazil.model.compaction import RewrittenTable
 from frazil.model.partition import takes
 from frazil.model.schema import Field, StructOf
-from frazil.model.sort import IDENTITY, Order, OrderField
-from frazil.model.write import SortField
+from frazil.model.sort import IDENTITY, Order, OrderField, SortField
 
 
 def order_of(table: RewrittenTable, order_by: Sequence[SortField] = (), zorder_by: Sequence[str] = ()) -> Order | None:
@@ -26,9 +25,9 @@ def order_of(table: RewrittenTable, order_by: Sequence[SortField] = (), zorder_b
     wanted = tuple(
         OrderField(_column(table, by.column, "order_by").id, IDENTITY, by.descending, by.nulls_first) for by in order_by
     )
-    if wanted and wanted != table.sort:
+    if wanted and wanted != table.order:
         return Order(wanted)
-    return Order(table.sort, order_id=table.sort_order_id) if table.sort else None
+    return Order(table.order, order_id=table.order_id) if table.order else None
 
 
 def _column(table: RewrittenTable, name: str, option: str) -> Field:

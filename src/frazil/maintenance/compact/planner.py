@@ -32,8 +32,8 @@ from frazil.model.compaction import Group, Rewrite, RewrittenTable
 from frazil.model.files import FileKind, LiveDelete, LiveFile, LiveFiles
 from frazil.model.ids import maintenance_folder
 from frazil.model.schema import VARIANT, ListOf, MapOf, StructOf, Type
-from frazil.model.sort import Order, run_of
-from frazil.model.write import ParquetSettings, SortField
+from frazil.model.sort import Order, SortField, run_of
+from frazil.model.write import ParquetSettings
 
 ACTION = "compact"
 _PARQUET = "parquet"

@@ -120,7 +120,7 @@ class ConvertPlan:
             table=table.name,
             number=run,
             folder=maintenance_folder(table.data_location, ACTION, run),
-            schema_id=table.schema_id,
+            schema_id=table.schema.schema_id,
             format_version=table.format_version,
             key_sets=tuple(tuple(table.columns[id_] for id_ in ids) for ids in sets),
             places=tuple(numbers[ids] for ids, _, _ in places),

@@ -39,7 +39,8 @@ from frazil.model.ids import batch_id, epoch_prefix
 from frazil.model.partition import UNPARTITIONED, PartitionField, PartitionSpec, Transform
 from frazil.model.ports import Located
 from frazil.model.schema import INT, LONG, PRIMARY, STRING, ColumnFamily, Field, ListOf, Schema
-from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, SortField, TableTask
+from frazil.model.sort import SortField
+from frazil.model.write import DeleteMode, EpochTarget, ParquetSettings, TableTask
 from frazil.sources.cockroachdb.position import Hlc
 
 Q, R = 7, 9
@@ -128,8 +129,8 @@ class World:
         table = SearchedTable(
             name=NAME,
             key=FIELDS[:2],
-            schema_id=0,
             format_version=self.version,
+            data_location="d",
             specs=SPECS,
             schema=self.schema,
             spec=self.spec,
@@ -143,7 +144,9 @@ class World:
         prefix = epoch_prefix(f"{self.folder}/data", JOB, self.epoch, FENCE.label)
         return TableTask(
             index=0,
-            table=NAME,
+            format_version=3,
+            data_location="d",
+            name=NAME,
             schema=self.schema,
             spec=self.spec,
             key=("id", "code"),

@@ -144,7 +144,7 @@ class World:
 
     def new_locator(self) -> TableLocator:
         table = SearchedTable(
-            name=NAME, key=FIELDS[:2], schema_id=0, format_version=self.version, specs=SPECS, delete_spec=UNPARTITIONED
+            name=NAME, schema=SCHEMA, key=FIELDS[:2], format_version=self.version, data_location="d", specs=SPECS
         )
         return TableLocator(table, self.committer, self.cache, self.committer.deleted, SystemClock())  # type: ignore[arg-type]
 
@@ -154,7 +154,9 @@ class World:
         target = EpochTarget(self.epoch, batch_id(JOB, NAME, self.epoch), prefix)
         task = TableTask(
             index=0,
-            table=NAME,
+            format_version=3,
+            data_location="d",
+            name=NAME,
             schema=SCHEMA,
             spec=self.spec,
             key=("id", "code"),

@@ -189,6 +189,7 @@ class Shelf:
             name=table,
             uuid=metadata.uuid,
             location=f"shelf/{table.text}",
+            data_location=f"shelf/{table.text}/data",
             schema=SCHEMA,
             spec=PartitionSpec(0),
             specs=(PartitionSpec(0),),

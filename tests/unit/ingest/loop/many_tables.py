@@ -66,6 +66,7 @@ class MemoryLake:
             name=table,
             uuid=f"uuid of {table}",
             location=f"memory/{table}",
+            data_location=f"memory/{table}/data",
             schema=Schema(0, fields),
             spec=UNPARTITIONED,
             specs=(UNPARTITIONED,),
@@ -136,7 +137,7 @@ def write_in_memory(
         task = tasks[partition.table]
         target = task.epochs[0]
         closed = FileClosed(
-            table=task.table,
+            table=task.name,
             epoch=target.epoch,
             batch_id=target.batch_id,
             worker=0,

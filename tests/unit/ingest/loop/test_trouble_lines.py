@@ -20,7 +20,7 @@ def lines_of(many: ManyTables, caplog: pytest.LogCaptureFixture, error: FrazilEr
     left = [error] * times
 
     def write(partitions: Any, cuts: Any, reader: Any, decoder: Any, job: Any, epochs: Any, *, small: bool) -> Any:
-        if left and any(task.table.name == "t0001" for task in job.tables):
+        if left and any(task.name.name == "t0001" for task in job.tables):
             raise left.pop()
         return write_in_memory(partitions, cuts, reader, decoder, job, epochs, small=small)
 

@@ -58,7 +58,7 @@ def target(folder: Path, role: Role, **more: Any) -> TableTask:
     }[role]
     epochs = more.pop("epochs", (R1, R2))
     task = table_task(folder / role, schema=schema, key=key, mode=mode, epochs=epochs, deletes=role is Role.MAIN)
-    return replace(task, table=TableName.parse(f"shop.{role}"), role=role, **more)
+    return replace(task, name=TableName.parse(f"shop.{role}"), role=role, **more)
 
 
 def run(
@@ -300,7 +300,7 @@ def test_a_line_that_has_become_bad_since_its_epoch_was_put_away_is_not_lost(tmp
 def test_a_table_without_a_key_keeps_every_change_that_travels_under_a_key_of_its_own(tmp_path: Path) -> None:
     source_schema = replace(SOURCE_SCHEMA, key=())
     schema: Schema = new_schema(NAME, source_schema, DeleteMode.APPEND_ONLY)
-    task = replace(target(tmp_path, Role.CHANGELOG), schema=schema, key=(), role=Role.MAIN, table=NAME)
+    task = replace(target(tmp_path, Role.CHANGELOG), schema=schema, key=(), role=Role.MAIN, name=NAME)
     rows = [{**upsert(7, 5, "same"), "key": f"#f:{line}"} for line in (1, 2, 2)]
     messages, _ = run([task], rows)
     names = [r["name"] for m in messages if isinstance(m, FileClosed) for r in pq.read_table(m.path).to_pylist()]

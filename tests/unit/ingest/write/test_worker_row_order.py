@@ -10,7 +10,7 @@ import pyarrow as pa
 from frazil.data.row_sort import sorter
 from frazil.model.ids import TableName
 from frazil.model.schema import DOUBLE, Field, Schema
-from frazil.model.write import SortField
+from frazil.model.sort import SortField
 
 
 def test_every_nan_comes_after_every_number_whatever_its_sign() -> None:

@@ -84,7 +84,7 @@ def test_a_file_closed_says_what_a_manifest_needs(tmp_path: Path) -> None:
     messages, _ = run(write_job(task, shards=4), [upsert(1, 5), upsert(2, 6)], shard=3)
     data, deletes = files(messages, FileKind.DATA)[0], files(messages, FileKind.EQUALITY_DELETE)[0]
     for file in (data, deletes):
-        assert (file.table, file.epoch, file.batch_id) == (task.table, R1, task.epochs[0].batch_id)
+        assert (file.table, file.epoch, file.batch_id) == (task.name, R1, task.epochs[0].batch_id)
         assert (file.worker, file.schema_id, file.spec_id, file.records) == (3, 3, 0, 2)
         content = Path(file.path).read_bytes()
         assert (file.size, file.digest) == (len(content), hashlib.sha256(content).hexdigest())

@@ -111,7 +111,9 @@ def table_task(
     )
     return TableTask(
         index=index,
-        table=TableName.parse(f"shop.t{index}"),
+        format_version=3,
+        data_location="d",
+        name=TableName.parse(f"shop.t{index}"),
         schema=schema,
         key=key,
         mode=mode,

@@ -1,4 +1,6 @@
-"""What the files of an epoch rest on: a table's fields and partition specs, by id. Pure.
+"""A table at one head, as its writers and readers know it; and what the files of an epoch rest on. Pure.
+
+A form is a table's fields and partition specs, by id:
 
     form when the files were written      form of the head they are committed on
       3 amount  decimal(12, 2)       -->    -                   misfit: nobody would read the values
@@ -13,15 +15,51 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
-from frazil.model.schema import Remembered, remembered
-from frazil.model.write import CHANGELOG_BEFORE, CHANGELOG_OP, CHANGELOG_POSITION
+from frazil.model.ids import TableName
+from frazil.model.metrics_modes import ALL_TOLD, MetricsModes
+from frazil.model.partition import UNPARTITIONED, PartitionSpec
+from frazil.model.schema import Remembered, Schema, remembered
+from frazil.model.sort import SortField
 
+CHANGELOG_OP = "_op"
+CHANGELOG_POSITION = "_position"
+CHANGELOG_BEFORE = "_before"
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _CHANGELOG = (CHANGELOG_OP, CHANGELOG_POSITION, CHANGELOG_BEFORE)
 _WIDER = {"int": ("long",), "float": ("double",), "date": ("timestamp", "timestamp_ns")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """What tasks must know to write and to read its files. `storage` are the properties, by Iceberg's names, of its
+    file system, with its credentials; `sort` and `sort_order_id` are how new files are sorted, `metrics` how much is
+    told of its columns; `name_mapping` is the property `schema.name-mapping.default`. Picklable."""
+
+    name: TableName
+    schema: Schema
+    format_version: int
+    data_location: str
+    spec: PartitionSpec = UNPARTITIONED
+    specs: tuple[PartitionSpec, ...] = (UNPARTITIONED,)
+    sort: tuple[SortField, ...] = ()
+    sort_order_id: int | None = None
+    metrics: MetricsModes = ALL_TOLD
+    name_mapping: str | None = None
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, table: Table, **more: Any) -> Self:
+        """The same table, with what this kind of it knows beside."""
+        return cls(**{one.name: getattr(table, one.name) for one in fields(Table)}, **more)
+
+    @property
+    def delete_spec(self) -> PartitionSpec:
+        """The spec for deletes by key: if there is one, an unpartitioned one, without any field at best."""
+        everywhere = (spec for spec in self.specs if not spec.partitions)
+        return min(everywhere, key=lambda spec: len(spec.fields), default=self.spec)
 
 
 @dataclass(frozen=True, slots=True)
