@@ -46,15 +46,12 @@ class FileIdentity:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheStats:
     """`entries` and `bytes` are on disk now, whoever wrote them. The others count since this process began: how often a
-    file's keys were there already (`hits`) or had to be read from the data file (`misses`). `unsaved` indexes were
-    built and could not be kept: the disk was full or not writable, or the index alone was beyond the bound."""
+    file's keys were there already (`hits`) or had to be read from the data file (`misses`)."""
 
     entries: int
     bytes: int
     hits: int
     misses: int
-    evictions: int
-    unsaved: int
 
     @property
     def hit_rate(self) -> float | None:
@@ -74,7 +71,7 @@ class IndexCache:
         self._building = [Lock() for _ in range(_BUILD_LOCKS)]
         self._written = 0
         self._looked_after = False
-        self._hits = self._misses = self._evictions = self._unsaved = 0
+        self._hits = self._misses = 0
 
     def get_or_build(self, file: FileIdentity, key: str, build: Callable[[], KeyIndex]) -> KeyIndex:
         """The index of this file by this key (the codec's signature). What `build` raises is raised; what goes wrong
@@ -94,8 +91,6 @@ class IndexCache:
             if built.signature != key:
                 raise AssertionError(f"an index by {built.signature} was built where one by {key} is needed")
             if not self._save(name, owner, built):
-                with self._lock:
-                    self._unsaved += 1
                 return built
             self._make_room(built.nbytes)
             return self._mapped(name, key, owner, is_hit=False) or built
@@ -108,8 +103,6 @@ class IndexCache:
                 bytes=sum(size for _, size, _ in entries),
                 hits=self._hits,
                 misses=self._misses,
-                evictions=self._evictions,
-                unsaved=self._unsaved,
             )
 
     def _opened(self, name: str) -> KeyIndex | None:
@@ -183,7 +176,6 @@ class IndexCache:
             _remove(str(self._root / name))
             excess -= size
             with self._lock:
-                self._evictions += 1
                 self._open.pop(name, None)
 
     def _entries(self) -> list[tuple[int, int, str]]:
