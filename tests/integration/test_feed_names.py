@@ -81,6 +81,20 @@ def test_a_column_that_differs_in_case_is_told_apart(
     assert "      b: STRING" in pins, "a pin names the source's column"
 
 
+@pytest.mark.parametrize("name", ["_op", "_Position", "_before.b"])
+@pytest.mark.parametrize("entry", [{"changelog": True}, {"deletes": "append-only"}])
+def test_a_column_that_a_changelog_needs_is_told_by_check(
+    spark: SparkSession, warehouse: Path, namespace: str, tmp_path: Path, name: str, entry: dict[str, Any]
+) -> None:
+    lab = Lab(spark, warehouse, namespace, tmp_path, tables=[table(columns={}, **entry)])
+    lab.feed.data(at(1), [upsert([1], at(1), a=1, b="x", **{name: "y"})])
+    lab.feed.resolved(at(2))
+    checked = lab.cli("check")
+    assert checked.exit_code == 2, checked.output
+    assert f"the source has a column {name!r}, which a changelog needs for itself" in checked.stdout
+    assert "leave out `changelog: true`" in checked.stdout
+
+
 def test_a_dataframe_may_have_such_columns(spark: SparkSession, warehouse: Path, namespace: str) -> None:
     options = {"pipeline": namespace, "target": f"{namespace}.s", "warehouse": warehouse, "key": "_file"}
     process = Upserts()

@@ -29,7 +29,7 @@ from frazil.ingest.loop.table_stats import TableStats
 from frazil.ingest.write.schema_tracker import SchemaTracker, known_by
 from frazil.model.results import CheckedCatalog, CheckedColumn, CheckedTable, CheckReport, MadeAs, TableAction
 from frazil.model.schema import UNNAMED, SourceSchema, families
-from frazil.model.write import DEFAULT_FORMAT_VERSION, Role, side_table
+from frazil.model.write import DEFAULT_FORMAT_VERSION, DeleteMode, Role, side_table
 from frazil.sources.base import Remarks, TriesRows
 
 Note = str | errors.FrazilError
@@ -70,6 +70,8 @@ def _checked(parts: Components, taken: Route) -> tuple[CheckedTable, SourceSchem
         action, notes = _evolution(parts, taken, source_schema, loaded)
     else:
         notes = [*_renamed(named(target, source_schema, taken.options))]
+    if taken.entry.changelog or not exists:
+        notes += _no_place_for_a_changelog(taken, source_schema)
     notes += _rows_that_do_not_fit(parts, taken.source, source_schema)
     notes += _parts(taken, source_schema)
     notes += _remarks(parts, taken)
@@ -106,6 +108,16 @@ def _made(parts: Components, taken: Route, loaded: LoadedTable | None) -> MadeAs
         sort=sort,
         side_tables=tuple(name.text for name in beside if name in wanted or parts.tables.exists(name)),
     )
+
+
+def _no_place_for_a_changelog(taken: Route, source_schema: SourceSchema) -> list[Note]:
+    """What a changelog, the table itself or one beside it, cannot be made of."""
+    mode = DeleteMode.APPEND_ONLY if taken.entry.changelog else taken.options.mode
+    try:
+        target_columns(taken.target, source_schema, mode)
+    except errors.ConfigError as error:
+        return [error]
+    return []
 
 
 def _side_tables(parts: Components, taken: Route) -> list[Note]:

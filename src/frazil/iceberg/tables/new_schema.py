@@ -43,11 +43,15 @@ def target_columns(table: TableName, source_schema: SourceSchema, mode: DeleteMo
     """The columns the table must have: the source's, and for a changelog what happened, when, and the row before."""
     if mode is not DeleteMode.APPEND_ONLY:
         return source_schema.columns
-    for name in (column.name for column in source_schema.columns):
-        if name.casefold() in _CHANGELOG_NAMES:  # Spark looks at no name's case
+    names = [column.name for column in source_schema.columns]
+    # Spark looks at no name's case, and `_before.b` is what Iceberg calls the b of the row before.
+    own = {*_CHANGELOG_NAMES, *(f"{CHANGELOG_BEFORE}.{name}".casefold() for name in names)}
+    for name in names:
+        if name.casefold() in own:
             raise ConfigError(
                 f"table {table}: the source has a column {name!r}, which a changelog needs for itself",
-                hint=f"rename the column {name} in the source, or choose another mode than {mode}",
+                hint=f"rename the column {name} in the source, or keep no changelog: leave out `changelog: true`, "
+                "or give `deletes:` another value than append-only",
                 table=table.text,
                 column=name,
             )
