@@ -21,10 +21,13 @@ from frazil.app.pipeline import Pipeline
 from frazil.demo.changefeed import Changefeed
 from frazil.demo.proof import differences
 from frazil.demo.shop import COLUMNS, KEYS, Shop
+from frazil.errors import ConfigError
 from frazil.model.ids import TableName
 from frazil.model.results import RunProgress
 from frazil.sources.cockroachdb.position import Hlc
 
+_CONFIG, _FEED, _WAREHOUSE = "shop.yaml", "feed", "warehouse"
+_SHOWN = 200
 SEED = 20_260_101
 ROUNDS = 14
 ROUND_SECONDS = 0.9
@@ -39,7 +42,7 @@ class Moment:
     differences: Sequence[str]
 
 
-def write_config(directory: Path) -> Path:
+def config_text() -> str:
     """The configuration of the demo, a real one to copy from."""
     tables = [
         {
@@ -56,18 +59,30 @@ def write_config(directory: Path) -> Path:
         "catalog": {"type": "builtin", "warehouse": "./warehouse"},
         "tables": tables,
     }
-    path = directory / "shop.yaml"
-    path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-    return path
+    return str(yaml.safe_dump(config, sort_keys=False))
 
 
 def prepare(directory: Path) -> tuple[Path, Shop]:
-    """An empty directory with a configuration, and a shop that has not opened yet."""
-    shutil.rmtree(directory, ignore_errors=True)
-    (directory / "feed").mkdir(parents=True)
+    """A directory with nothing but a configuration, and a shop that has not opened yet. Raises ConfigError if the
+    directory holds anything else than an earlier demo."""
+    config, feed_files = directory / _CONFIG, directory / _FEED
+    if directory.is_dir() and (found := sorted(entry.name for entry in directory.iterdir())):
+        if not {*found} <= {_CONFIG, _FEED, _WAREHOUSE} or not _is_demos(config):
+            raise ConfigError(
+                f"{directory} holds something else than an earlier demo ({', '.join(found)[:_SHOWN]}), which the demo "
+                "would delete",
+                hint="Name a directory that is empty or not there yet: frazil demo --dir ./my-demo",
+            )
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    config.write_text(config_text(), encoding="utf-8")
+    feed_files.mkdir()
     chance = random.Random(SEED)
-    feed = Changefeed(directory / "feed", chance=chance, start=Hlc(time.time_ns()))
-    return write_config(directory), Shop(feed, chance, time.time_ns)
+    return config, Shop(Changefeed(feed_files, chance=chance, start=Hlc(time.time_ns())), chance, time.time_ns)
+
+
+def _is_demos(config: Path) -> bool:
+    return config.is_file() and config.read_text(encoding="utf-8", errors="replace") == config_text()
 
 
 def trade(shop: Shop, rounds: int = ROUNDS, pause: Callable[[], object] = lambda: None) -> None:

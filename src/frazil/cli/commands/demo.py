@@ -30,7 +30,7 @@ GROUP BY c.name ORDER BY revenue DESC LIMIT 5
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("demo-out"),
     show_default=True,
-    help="Where feed, configuration and warehouse go; emptied first.",
+    help="Where feed, configuration and warehouse go. An earlier demo there is deleted; anything else is refused.",
 )
 def demo(directory: Path) -> None:
     """Show Frazil at work: no database, no cloud, about a minute.
