@@ -119,6 +119,13 @@ def test_a_package_imports_only_what_stands_before_it(path: Path) -> None:
             assert parts[1] != "sources" or len(parts) == 3 or parts[2] in others, f"{name_of(path)} imports {module}"
 
 
+def test_the_page_about_the_architecture_has_the_same_layers_in_the_same_order() -> None:
+    page = (SOURCE.parents[1] / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| ((?:`[a-z_]+/?` ?)+)\|", page, re.MULTILINE)
+    named = [name for cell in cells for name in re.findall(r"`([a-z_]+)/?`", cell)]
+    assert named == [layer for layer in LAYERS if "." not in layer], "modules that stand apart are told in the text"
+
+
 def test_no_exception_outlives_its_import() -> None:
     imported = {(name_of(path), module) for path in MODULES for module in imports_of(path)}
     assert set(UPWARD) | set(WORLDLY) <= imported

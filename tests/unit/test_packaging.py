@@ -169,3 +169,9 @@ def test_the_changelog_goes_by_version_and_says_nothing_twice() -> None:
 def test_nothing_is_invented_about_where_the_project_lives() -> None:
     """Until it has a home, there is no address of one: add `urls` and `authors` when there is."""
     assert not {"urls", "authors", "maintainers"} & set(PROJECT["project"])
+
+
+def test_the_changelog_tells_of_a_subject_once_in_a_section() -> None:
+    for section in (ROOT / "CHANGELOG.md").read_text().split("\n### ")[1:]:
+        subjects = re.findall(r"^- ([^:.,;(]+):", section, re.MULTILINE)
+        assert len(subjects) == len(set(subjects)), sorted(subjects)

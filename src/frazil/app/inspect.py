@@ -25,7 +25,7 @@ from frazil.ingest.quarantine.replay import undone
 from frazil.maintenance.commit_rewrite import MADE_BY
 from frazil.model.commit import Accepted, CommitPlan
 from frazil.model.ids import BadName, TableName
-from frazil.model.ledger import TableHead, as_of, published, retained
+from frazil.model.ledger import PublishedEpoch, TableHead, as_of, published, retained
 from frazil.model.position import Position, is_before, parse_position
 from frazil.model.results import ConsistentEpoch, EpochRow, SourceSnapshot, TableStatus
 from frazil.model.state import TableState
@@ -60,6 +60,7 @@ def epochs(parts: Components, table: str) -> list[EpochRow]:
             delete_files=epoch.entry.delete_files,
             rows=epoch.entry.rows,
             deletes=epoch.entry.deletes,
+            source_time=epoch.entry.source_time,
         )
         for epoch in published(parts.committer.head(target), parts.config.job)
     ]
@@ -119,19 +120,22 @@ def consistent(parts: Components, recorded: Sequence[ConsistentEpoch], moment: P
             asked=moment.text,
         )
     at = moment or newest
-    snapshots: dict[str, int | None] = {}
+    shown: dict[str, PublishedEpoch | None] = {}
     for target, head in heads.items():
-        shown = as_of(head, job, at)
-        if shown is None and not head.history_is_whole:
+        epoch = shown[target.text] = as_of(head, job, at)
+        if epoch is None and not head.history_is_whole:
             raise errors.ConfigError(
                 f"{target} cannot be read as of {at} any more: its snapshots of then have expired",
                 hint="Ask for a newer moment, or keep snapshots longer; tags keep them too.",
                 table=target.text,
             )
-        snapshots[target.text] = None if shown is None else shown.snapshot_id
-    known = next((epoch for epoch in recorded if epoch.resolved == at.text), None)
+    known = next((moment for moment in recorded if moment.resolved == at.text), None)
+    times = (epoch.entry.source_time for epoch in shown.values() if epoch is not None and epoch.entry.resolved == at)
     return ConsistentEpoch(
-        resolved=at.text, snapshots=snapshots, recorded_at=None if known is None else known.recorded_at
+        resolved=at.text,
+        snapshots={table: None if epoch is None else epoch.snapshot_id for table, epoch in shown.items()},
+        recorded_at=None if known is None else known.recorded_at,
+        source_time=next(times, at.source_time if known is None else known.source_time),
     )
 
 
@@ -192,7 +196,7 @@ def sql_name(config: PipelineConfig, table: TableName) -> str:
 
 
 def _status(parts: Components, target: TableName) -> TableStatus:
-    state, resolved, epoch_id, lag, error, hint = TableState.INITIALIZING, None, None, None, "", ""
+    state, resolved, epoch_id, moment, error, hint = TableState.INITIALIZING, None, None, None, "", ""
     index = None if parts.locators is None else parts.locators.index
     code = errors.TableChanged.exit_code
     head = None
@@ -207,7 +211,6 @@ def _status(parts: Components, target: TableName) -> TableStatus:
             case At(entry):
                 state, resolved, epoch_id = TableState.STEADY_STATE, entry.resolved.text, entry.snapshot_id
                 moment = entry.source_time
-                lag = None if moment is None else max(0.0, (parts.clock.now() - moment).total_seconds())
             case Fresh():
                 state = TableState.INITIAL_SYNC
             case RolledBack(lost):
@@ -226,7 +229,8 @@ def _status(parts: Components, target: TableName) -> TableStatus:
         error=error,
         hint=hint,
         exit_code=code if error else 0,
-        lag_seconds=lag,
+        lag_seconds=None if moment is None else max(0.0, (parts.clock.now() - moment).total_seconds()),
+        source_time=moment,
         quarantined=None if head is None else _quarantined(parts, target, head),
         index_bytes=index.bytes if index is not None and index.entries else None,
         index_hit_rate=None if index is None else index.hit_rate,

@@ -9,15 +9,15 @@ from datetime import datetime
 from frazil.errors import ConfigError
 from frazil.model.position import NotAPosition, Position, parse_position
 
-_SHOWN_TIME = re.compile(r"(\S+ \S+\.\d{3}) Z")
+_SHOWN_TIME = re.compile(r"(\S+[ T]\S+\.\d{3}) ?Z")
 
 
 @dataclass(frozen=True, slots=True)
 class AskedMoment:
     """Epochs up to `last` are meant; a table that is published up to `first` is published up to it.
 
-    They differ for a time as commands print it, `2026-03-01 12:00:00.123 Z`, which is cut off after the millisecond:
-    all of that one is meant, so that an epoch is found by what was shown of it.
+    They differ for a time as commands print it, `2026-03-01 12:00:00.123 Z` or, in JSON, `2026-03-01T12:00:00.123Z`,
+    which is cut off after the millisecond: all of that one is meant, so that an epoch is found by what was shown of it.
     """
 
     text: str

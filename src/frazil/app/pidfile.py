@@ -149,7 +149,6 @@ def _asked(config: PipelineConfig, url: str, described: str) -> Daemon | None:
 
 
 def _status(facts: Mapping[str, Any], told: Mapping[str, Any]) -> TableStatus:
-    at = facts.get("maintained_at")
     return TableStatus(
         table=facts["table"],
         state=TableState(facts["state"]),
@@ -157,12 +156,17 @@ def _status(facts: Mapping[str, Any], told: Mapping[str, Any]) -> TableStatus:
         snapshot_id=facts["snapshot_id"],
         lag_seconds=facts["lag_seconds"],
         maintenance=facts.get("maintenance") or None,
-        maintained_at=None if at is None else datetime.fromisoformat(at),
+        maintained_at=_moment(facts.get("maintained_at")),
+        source_time=_moment(facts.get("source_time")),
         index_bytes=told.get("index_bytes"),
         index_hit_rate=told.get("index_hit_rate"),
         told_by=ToldBy.DAEMON,
         **{name: facts[name] for name in _AS_TOLD if name in facts},
     )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 def _path(config: PipelineConfig) -> Path:

@@ -254,6 +254,7 @@ class Service:
             self._started_at,
             index.bytes if index is not None and index.entries else None,
             None if index is None else index.hit_rate,
+            run.resolved_time,
         )
 
     def health(self) -> Health:
@@ -299,6 +300,7 @@ class Service:
             dropped=before.dropped + sum(table.dropped for table in tables),
             tables=len(tables),
             resolved=before.resolved if resolved is None else resolved.text,
+            source_time=before.source_time if resolved is None else self._supervisor.resolved_time,
         )
 
 
@@ -338,6 +340,7 @@ def _table_progress(table: TargetTable, now: datetime) -> TableProgress:
         maintenance=maintenance_status.done,
         maintenance_waits=maintenance_status.waits,
         debt=maintenance_status.debt,
+        source_time=table.done_time,
     )
 
 

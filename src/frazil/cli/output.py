@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -108,15 +108,13 @@ def moment_text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def position_text(resolved: str | None) -> str | None:
-    """For people: when it was by the source's clock, `2026-11-17 12:35:05.353 Z`; the position itself if it tells no
-    time. Scripts get the exact position."""
+def position_text(resolved: str | None, moment: datetime | None = None) -> str | None:
+    """For people: when it was by the source's clock, `2026-11-17 12:35:05.353 Z`, as the ledger has it (`moment`), else
+    as the position tells it; the position itself if nothing does. Scripts get the exact position."""
     if resolved is None:
         return None
-    try:
-        moment = parse_position(resolved).source_time
-    except NotAPosition:
-        moment = None
+    with suppress(NotAPosition):
+        moment = moment or parse_position(resolved).source_time
     return resolved if moment is None else time_text(moment)
 
 

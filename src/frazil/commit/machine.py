@@ -330,6 +330,7 @@ def ledger_entry(
         lower=lower,
         resolved=upper.position,
         notes=upper.notes,
+        position_time=upper.time,
         fence=coordinator.fence,
         incarnation=coordinator.incarnation,
         config_hash=coordinator.config_hash,

@@ -38,7 +38,7 @@ def start(head: TableHead, table: TableName, coordinator: Coordinator) -> StartP
         case Admitted(None):
             return StartPoint(None, None)
         case Admitted(LedgerEntry() as entry):
-            return StartPoint(Frontier(entry.resolved, entry.notes), entry)
+            return StartPoint(entry.frontier, entry)
         case FencedOut(by):
             return fenced_error(table, by, coordinator.fence)
         case Stopped(error):

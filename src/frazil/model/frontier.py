@@ -35,20 +35,29 @@ from frazil.model.position import Position, is_before
 @dataclass(frozen=True, slots=True)
 class Frontier:
     """How far a table is published. `notes` are the source's own: what it must remember to go on
-    from here (for CockroachDB the files that still hold rows beyond the position)."""
+    from here (for CockroachDB the files that still hold rows beyond the position). `time` is the source's own time of
+    the position, where that does not tell it by itself."""
 
     position: Position
     notes: str = ""
+    time: datetime | None = None
+
+    @property
+    def source_time(self) -> datetime | None:
+        """When the source says it was there; None if nothing tells."""
+        return self.position.source_time if self.time is None else self.time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsistentEpoch:
     """A moment of the source at which all tables of a pipeline can be read together. `snapshots` are by target; None
-    where a table had nothing yet. `recorded_at` is None if nobody recorded it: then it follows from the ledgers."""
+    where a table had nothing yet. `recorded_at` is None if nobody recorded it: then it follows from the ledgers.
+    `source_time` is when that was by the source's clock, None if nothing tells."""
 
     resolved: str
     snapshots: Mapping[str, int | None]
     recorded_at: datetime | None = None
+    source_time: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
 from frazil import errors
+from frazil.model.frontier import Frontier
 from frazil.model.ids import JobId, TableName
 from frazil.model.position import Position, is_before, parse_position, time_text, without_login
 from frazil.model.table import TableForm
@@ -98,9 +99,13 @@ class LedgerEntry:
     sequence_number: int | None = None
 
     @property
+    def frontier(self) -> Frontier:
+        return Frontier(self.resolved, self.notes, self.position_time)
+
+    @property
     def source_time(self) -> datetime | None:
         """When the source says it was at `resolved`; None if nothing tells."""
-        return self.resolved.source_time if self.position_time is None else self.position_time
+        return self.frontier.source_time
 
     @property
     def shown(self) -> str:

@@ -66,12 +66,13 @@ class TableProgress:
     table_rows: int | None = None
     quarantined: int | None = None
     exit_code: int = 0
+    source_time: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """`resolved` is the newest position that every table has. `index_bytes` and `index_hit_rate` are of the key index,
-    None before it was used."""
+    """`resolved` is the newest position that every table has, `source_time` its time by the source's clock.
+    `index_bytes` and `index_hit_rate` are of the key index, None before it was used."""
 
     tables: tuple[TableProgress, ...]
     resolved: str | None = None
@@ -79,6 +80,7 @@ class RunProgress:
     started_at: datetime | None = None
     index_bytes: int | None = None
     index_hit_rate: float | None = None
+    source_time: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,7 @@ class RunSummary:
     dropped: int
     tables: int
     resolved: str | None
+    source_time: datetime | None = None
 
     def __post_init__(self) -> None:
         if min(self.epochs, self.rows, self.deletes, self.dropped, self.tables) < 0:
@@ -192,6 +195,7 @@ class TableStatus:
     error: str = ""
     hint: str = ""
     exit_code: int = 0
+    source_time: datetime | None = None
     told_by: ToldBy = ToldBy.TABLES
 
     def __post_init__(self) -> None:
@@ -212,6 +216,7 @@ class EpochRow:
     delete_files: int
     rows: int
     deletes: int = 0
+    source_time: datetime | None = None
 
     def __post_init__(self) -> None:
         if self.committed_at.tzinfo is None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from frazil.errors import SourceLost
@@ -177,6 +178,14 @@ class TriesRows(Protocol):
 
     def try_rows(self, table: str, source_schema: SourceSchema) -> None:
         """Reads and decodes some of the newest rows. Raises BadInput for one that does not fit."""
+
+
+@runtime_checkable
+class TellsTimes(Protocol):
+    """A source whose positions tell no time by themselves: an LSN, an offset."""
+
+    def time_of(self, position: Position) -> datetime | None:
+        """When the source was there, by its own clock; None if it cannot tell. The ledger keeps it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from iceberg_builders import MeddledClock
 from frazil.errors import StorageUnavailable
 from frazil.iceberg.catalogs.open_catalog import Catalog
 from frazil.iceberg.system.consistent_epochs import ConsistentEpochs
+from frazil.model.frontier import Frontier
 from frazil.model.ids import JobId, TableName
 from frazil.sources.cockroachdb.position import Hlc
 
@@ -20,7 +21,7 @@ SECOND = 1_000_000_000
 
 def record(epochs: ConsistentEpochs, job: JobId, *numbers: int) -> None:
     for number in numbers:
-        assert epochs.record(job, Hlc(number * SECOND), {ORDERS: number, ITEMS: None})
+        assert epochs.record(job, Frontier(Hlc(number * SECOND)), {ORDERS: number, ITEMS: None})
 
 
 def told(epochs: ConsistentEpochs, job: JobId) -> list[int]:

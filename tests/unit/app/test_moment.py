@@ -14,19 +14,16 @@ from frazil.sources.mongodb.position import ClusterTime
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123_000, tzinfo=UTC)
 
 
-def test_a_time_as_commands_print_it_means_all_of_its_millisecond_and_is_reached_with_its_begin() -> None:
-    moment = AskedMoment.of("2026-03-01 12:00:00.123 Z")
-    assert (moment.text, moment.first, moment.last) == (
-        "2026-03-01 12:00:00.123 Z",
-        NOON,
-        NOON.replace(microsecond=123_999),
-    )
+@pytest.mark.parametrize("text", ["2026-03-01 12:00:00.123 Z", "2026-03-01T12:00:00.123Z"])
+def test_a_time_as_commands_print_it_means_all_of_its_millisecond_and_is_reached_with_its_begin(text: str) -> None:
+    moment = AskedMoment.of(text)
+    assert (moment.text, moment.first, moment.last) == (text, NOON, NOON.replace(microsecond=123_999))
 
 
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("2026-03-01T12:00:00.123Z", NOON),
+        ("2026-03-01T12:00:00.123000Z", NOON),
         ("2026-03-01T13:00:00.123+01:00", NOON),
         ("1701102296662969433.0000000001", Hlc(1701102296662969433, 1)),
         ("1700000000-3", ClusterTime.of(1700000000, 3)),

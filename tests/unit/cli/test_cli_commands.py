@@ -40,7 +40,7 @@ def test_run_once_drains_and_json_is_one_array_and_nothing_else(tmp_path: Path) 
     pipeline = FakePipeline(progress=[progress_of(1)], while_running=lambda stop: print("a library speaks"))
     result = frazil("run", config_file(tmp_path), "--once", "--json", pipeline=pipeline)
     assert json.loads(result.stdout) == [
-        {"epochs": 3, "rows": 1200, "deletes": 1, "dropped": 2, "tables": 1, "resolved": RESOLVED}
+        {"epochs": 3, "rows": 1200, "deletes": 1, "dropped": 2, "tables": 1, "resolved": RESOLVED, "source_time": None}
     ]
     assert pipeline.calls[1] == "run once=True"
     assert "a library speaks" in result.stderr
@@ -171,6 +171,7 @@ def test_epochs_json_has_the_promised_fields(tmp_path: Path) -> None:
     assert epoch == {
         "table": "analytics.orders", "resolved": RESOLVED, "snapshot_id": 2**62, "batch_id": "6d1f",
         "committed_at": "2026-03-01T12:00:00.123Z", "data_files": 2, "delete_files": 1, "rows": 5, "deletes": 1,
+        "source_time": None,
     }  # fmt: skip
     assert pipeline.calls == ["open", "epochs analytics.orders", "close"]
 

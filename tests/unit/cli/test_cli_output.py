@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from rich.console import Console
 
@@ -70,3 +72,8 @@ def test_long_texts_fold_where_that_is_wanted() -> None:
 )
 def test_people_see_a_position_as_the_time_it_was(position: str | None, text: str | None) -> None:
     assert position_text(position) == text
+
+
+def test_what_the_ledger_says_of_a_positions_time_counts_more_than_the_position() -> None:
+    moment = datetime(2026, 11, 18, 5, 29, 20, 693_046, UTC)
+    assert position_text("batch:7", moment) == position_text("1700000000-3", moment) == "2026-11-18 05:29:20.693 Z"

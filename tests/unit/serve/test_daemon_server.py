@@ -78,7 +78,7 @@ def test_metrics_are_told_as_prometheus_wants_them(daemon: DaemonServer) -> None
 
 def test_status_tells_everything_that_is_known_of_each_table() -> None:
     load = LoadProgress(250, 1000)
-    stopped = table(state=TableState.STOPPED, error="it broke", hint="mend it", load=load)
+    stopped = table(state=TableState.STOPPED, error="it broke", hint="mend it", load=load, source_time=NOON)
     with server(seen=lambda: progress(stopped)) as daemon:
         told = ask(daemon, "/status").json
     assert (told["pipeline"], told["resolved"], told["started_at"]) == ("shop", "1.0", "2026-03-01T12:00:00.000Z")
@@ -89,6 +89,7 @@ def test_status_tells_everything_that_is_known_of_each_table() -> None:
     assert line["snapshot_id"] == 8_211_034_567_891_234_567
     assert line["load"] == {"done": 250, "total": 1000, "eta_seconds": None}
     assert line["rows_per_second"] is None
+    assert line["source_time"] == "2026-03-01T12:00:00.000Z", "as the ledger has it, whatever the position tells"
     names = {field.name for field in dataclasses.fields(TableProgress)} - {"name"} | {"table"}
     assert names <= set(line)
 

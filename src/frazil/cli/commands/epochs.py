@@ -45,8 +45,8 @@ def _of_table(session: Session, config: PipelineConfig, table: str, as_json: boo
     print_table(
         ("resolved", "snapshot", "rows", "deletes", "committed", "data files", "delete files", "position", "batch"),
         [
-            (position_text(e.resolved), e.snapshot_id, e.rows, e.deletes, time_text(e.committed_at), e.data_files,
-             e.delete_files, e.resolved, e.batch_id)
+            (position_text(e.resolved, e.source_time), e.snapshot_id, e.rows, e.deletes, time_text(e.committed_at),
+             e.data_files, e.delete_files, e.resolved, e.batch_id)
             for e in published
         ],
         numbers=("data files", "delete files", "rows", "deletes"),
@@ -62,7 +62,7 @@ def _consistent(session: Session, config: PipelineConfig, as_json: bool) -> None
     print_table(
         ("resolved", "table", "snapshot", "position", "recorded"),
         [
-            (position_text(epoch.resolved), table, snapshot, epoch.resolved,
+            (position_text(epoch.resolved, epoch.source_time), table, snapshot, epoch.resolved,
              None if epoch.recorded_at is None else time_text(epoch.recorded_at))
             for epoch in found
             for table, snapshot in epoch.snapshots.items()

@@ -86,7 +86,7 @@ def run(session: Session, config: PipelineConfig, *, once: bool, take_over: bool
 
 
 def _sentence(summary: RunSummary) -> str:
-    at = f", resolved at {position_text(summary.resolved)}" if summary.resolved else ""
+    at = f", resolved at {position_text(summary.resolved, summary.source_time)}" if summary.resolved else ""
     dropped = f", {counted(summary.dropped, 'duplicate or late change')} dropped" if summary.dropped else ""
     published = f"{counted(summary.epochs, 'epoch')} published to {counted(summary.tables, 'table')}"
     return f"{published}: {counted(summary.rows, 'row')}, {counted(summary.deletes, 'delete')}{dropped}{at}"
@@ -176,7 +176,7 @@ def progress_table(
             t.name,
             t.state.value,
             seconds_text(t.lag_seconds),
-            load_text(t, pace.seconds_left(t, now)) or position_text(t.resolved),
+            load_text(t, pace.seconds_left(t, now)) or position_text(t.resolved, t.source_time),
             f"{t.epochs:,}",
             f"{t.rows:,}",
         )

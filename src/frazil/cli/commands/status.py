@@ -90,7 +90,7 @@ def _print(session: Session, tables: Sequence[TableStatus]) -> None:
             t.table,
             t.state.value,
             seconds_text(t.lag_seconds),
-            position_text(t.resolved),
+            position_text(t.resolved, t.source_time),
             _number(t.table_rows),
             _number(t.quarantined),
             _number(t.epochs),

@@ -24,10 +24,9 @@ from frazil.iceberg.catalogs.open_catalog import Catalog
 from frazil.iceberg.jvm.errors import JAVA_ERRORS
 from frazil.iceberg.system.system_table import SystemTable, system_schema
 from frazil.model.commit import Refused
-from frazil.model.frontier import ConsistentEpoch
+from frazil.model.frontier import ConsistentEpoch, Frontier
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import TableHead
-from frazil.model.position import Position
 from frazil.model.schema import LONG, STRING, TIMESTAMPTZ
 from frazil.retry import Attempt, commit_with_retry
 
@@ -64,12 +63,13 @@ class ConsistentEpochs:
         self._untidy = tidy_every
         self._table = SystemTable(catalog, NAME, _SCHEMA, clock, partition_by="pipeline", short_history=True)
 
-    def record(self, job: JobId, resolved: Position, snapshots: Mapping[TableName, int | None]) -> bool:
+    def record(self, job: JobId, resolved: Frontier, snapshots: Mapping[TableName, int | None]) -> bool:
         """False if the catalog does not let us. Raises CatalogUnavailable, OutcomeUnknown or StorageUnavailable."""
+        text = resolved.position.text
         rows = [
             {
                 "pipeline": job.text,
-                "resolved": resolved.text,
+                "resolved": text,
                 "source_time": resolved.source_time,
                 "table": table.text,
                 "snapshot_id": snapshot_id,
@@ -77,7 +77,11 @@ class ConsistentEpochs:
             }
             for table, snapshot_id in snapshots.items()
         ]
-        summary = {"frazil.operation": "consistent", "frazil.pipeline": job.text, "frazil.consistent": resolved.text}
+        summary = {
+            "frazil.operation": "consistent",
+            "frazil.pipeline": job.text,
+            "frazil.consistent": text,
+        }
 
         def once(_lost: int) -> Attempt[TableHead]:
             head = self._table.head()
@@ -98,7 +102,10 @@ class ConsistentEpochs:
         found: dict[str, ConsistentEpoch] = {}
         for row in self._newest(job):
             known = found.get(row["resolved"]) or ConsistentEpoch(
-                resolved=row["resolved"], snapshots={}, recorded_at=row["recorded_at"]
+                resolved=row["resolved"],
+                snapshots={},
+                recorded_at=row["recorded_at"],
+                source_time=row["source_time"],
             )
             snapshots = {**known.snapshots, row["table"]: row["snapshot_id"]}
             found[row["resolved"]] = replace(known, snapshots=snapshots)
@@ -128,9 +135,11 @@ class ConsistentEpochs:
         version = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
         name = f"`{self._catalog.settings.name}`.{self._table.name.sql}"
         own = self._catalog.spark.sql(f"SELECT * FROM {name}{version}").where(F.col("pipeline") == job.text)
-        order = (F.col("source_time").desc(), F.col("resolved").desc())
-        newest = own.select("source_time", "resolved").distinct().orderBy(*order).limit(self._kept)
-        rows = own.join(newest.select("resolved"), "resolved", "left_semi").orderBy(*order, F.col("recorded_at"))
+        # Of positions that tell no time, and of which none is known, the one that was recorded last is the newest.
+        order = (F.col("time").desc(), F.col("first").desc(), F.col("resolved").desc())
+        moments = own.groupBy("resolved").agg(F.max("source_time").alias("time"), F.min("recorded_at").alias("first"))
+        newest = moments.orderBy(*order).limit(self._kept)
+        rows = own.join(newest, "resolved").orderBy(*order, F.col("recorded_at"))
         for name in _TIMES:
             rows = rows.withColumn(name, F.unix_micros(name))
         return [

@@ -15,9 +15,9 @@ from frazil.ingest.loop.checkpointing import RecordsCheckpoints
 from frazil.ingest.loop.target_tables import KeepsTables
 from frazil.ingest.quarantine.held_keys import ReadsKeys
 from frazil.ingest.write.window_writer import Executors
+from frazil.model.frontier import Frontier
 from frazil.model.ids import JobId, TableName
 from frazil.model.ports import Arbiter, Locator, TransactionalCommitter
-from frazil.model.position import Position
 from frazil.observability.metrics import Metrics
 from frazil.sources.base import Source
 from frazil.threads import SystemThreads, Threads
@@ -33,7 +33,7 @@ class LocatorProvider(Protocol):
 
 
 class RecordsAgreement(Protocol):
-    def record(self, job: JobId, resolved: Position, snapshots: Mapping[TableName, int | None]) -> bool:
+    def record(self, job: JobId, resolved: Frontier, snapshots: Mapping[TableName, int | None]) -> bool:
         """Lets readers know that all tables agree at this position, each in this snapshot."""
 
 

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from frazil.ingest.loop.components import RecordsAgreement
 from frazil.ingest.loop.reader_loop import CutAgain
 from frazil.ingest.loop.target_tables import TargetTable
-from frazil.model.ids import JobId, TableName
-from frazil.model.ledger import as_of
+from frazil.model.frontier import Frontier
+from frazil.model.ids import JobId
+from frazil.model.ledger import PublishedEpoch, as_of
 from frazil.model.ports import Committer
 from frazil.model.position import Position, is_before
 from frazil.observability.logs import Log
@@ -38,13 +39,16 @@ class Agreement:
         them does not show what was published to it."""
         with self._lock:
             if resolved is not None and is_before(self._reached, resolved):
-                self._record(
-                    resolved, {main_table.target: self._shown(main_table, resolved) for main_table in main_tables}
-                )
+                shown = {main_table.target: self._shown(main_table, resolved) for main_table in main_tables}
+                frontiers = (epoch.entry.frontier for epoch in shown.values() if epoch is not None)
+                told = next((frontier for frontier in frontiers if frontier.position == resolved), Frontier(resolved))
+                snapshots = {table: None if epoch is None else epoch.snapshot_id for table, epoch in shown.items()}
+                if not self._records.record(self._job, told, snapshots):
+                    _log.warning("the moment at which all tables agree was not recorded", resolved=resolved.text)
                 self._reached = resolved
             return self._reached
 
-    def _shown(self, main_table: TargetTable, resolved: Position) -> int | None:
+    def _shown(self, main_table: TargetTable, resolved: Position) -> PublishedEpoch | None:
         published = main_table.progress.published
         if published is None:
             return None
@@ -53,9 +57,4 @@ class Agreement:
         if newest is None or is_before(newest.resolved, published.position):
             text = f"{main_table.name} does not show the epoch up to {published.position} any more"
             raise CutAgain(text, table=main_table.name)
-        shown = as_of(head, self._job, resolved)
-        return None if shown is None else shown.snapshot_id
-
-    def _record(self, resolved: Position, snapshots: dict[TableName, int | None]) -> None:
-        if not self._records.record(self._job, resolved, snapshots):
-            _log.warning("the moment at which all tables agree was not recorded", resolved=resolved.text)
+        return as_of(head, self._job, resolved)

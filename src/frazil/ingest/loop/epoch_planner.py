@@ -23,7 +23,7 @@ from frazil.ingest.write.window_writer import Targets, WrittenWindow
 from frazil.model.frontier import Frontier, chain, epochs_to_publish, heartbeat_due
 from frazil.model.position import Position
 from frazil.model.write import DeleteMode
-from frazil.sources.base import Source
+from frazil.sources.base import Source, TellsTimes
 
 ALL = ""
 """The lane of everything, where an epoch of all tables is one commit."""
@@ -80,7 +80,8 @@ class EpochPlanner:
         uuid, form = ("", None) if table.loaded is None else (table.loaded.uuid, table.loaded.form)
         epoch_commits = []
         for lower, upper in chain(tip, epochs_to_publish(window, files, tip, beat, met, beside)):
-            frontier = Frontier(upper, self._source.resume_state(table.source, upper, own))
+            told = self._source.time_of(upper) if isinstance(self._source, TellsTimes) else None
+            frontier = Frontier(upper, self._source.resume_state(table.source, upper, own), told)
             epoch_commits.append(
                 make_epoch_commit(
                     coordinator,

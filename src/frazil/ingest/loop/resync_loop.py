@@ -24,7 +24,6 @@ from frazil.ingest.loop.components import Components, LocatorProvider
 from frazil.ingest.loop.reader_loop import CaughtUp, CutAgain, Ending, Failed, ReaderLoop
 from frazil.ingest.loop.target_tables import TargetTable
 from frazil.model.commit import ClearPlan, CommitAnswer, CommitPlan
-from frazil.model.frontier import Frontier
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import BranchedHead, TableHead
 from frazil.model.ports import Locator, TransactionalCommitter
@@ -175,7 +174,7 @@ class ResyncLoop:
         table, source = self._main_table.target, self._parts.source
         branch = self._branches.heads(table).branch
         entry = None if branch is None else branch.newest(self._coordinator.job)
-        frontier = None if entry is None else Frontier(entry.resolved, entry.notes)
+        frontier = None if entry is None else entry.frontier
         if entry is None or (isinstance(source, LoadsTables) and not source.is_loaded(frontier)):
             raise CutAgain(f"{table} is not loaded to its end yet", table=table.text)
         done = adopt_resync(table, self._branches, self._coordinator, self._parts.clock, entry, stop=self._end)

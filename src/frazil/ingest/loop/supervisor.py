@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from threading import Event
 
@@ -108,10 +108,18 @@ class Supervisor:
     @property
     def resolved(self) -> Position | None:
         """Every table is published up to here, as far as there was anything to publish."""
-        done = [table.done_through for table in self._registry.targets]
-        if not done or None in done:
-            return None
-        return min((position for position in done if position is not None), key=lambda position: position.order)
+        return None if (slowest := self._slowest) is None else slowest.done_through
+
+    @property
+    def resolved_time(self) -> datetime | None:
+        """When that was by the source's clock; None if nothing tells."""
+        return None if (slowest := self._slowest) is None else slowest.done_time
+
+    @property
+    def _slowest(self) -> TargetTable | None:
+        """None as long as one of them has nothing done."""
+        done = [(position.order, table) for table in self._registry.targets if (position := table.done_through)]
+        return min(done, key=lambda one: one[0])[1] if len(done) == len(self._registry.targets) and done else None
 
     @property
     def is_publishing(self) -> bool:
@@ -417,13 +425,12 @@ class Supervisor:
 
     def _give_up_the_outlived(self) -> None:
         stopped = [name for name, state in list(self._loop_states.items()) if state.mode is Mode.STOPPED]
-        newest = self._newest_published if stopped else None
+        newest = max(filter(None, (table.published_time for table in self._registry.main_tables)), default=None)
         bound = timedelta(seconds=self._config.resync_after)
         for main_table in map(self._registry.main_table, stopped):
             if main_table.state is TableState.NEEDS_RESYNC:
                 continue
-            published = main_table.progress.published
-            if states.is_outlived(None if published is None else published.position, newest, bound):
+            if states.is_outlived(main_table.published_time, newest, bound):
                 main_table.state = TableState.NEEDS_RESYNC
                 reloads = isinstance(self._parts.source, LoadsTables)
                 again = "frazil resync CONFIG" if reloads else "make a changefeed with a scan for"
@@ -433,15 +440,6 @@ class Supervisor:
                     hint=f"Mend what stopped it, then: {again} {main_table.name}",
                 )
                 self.changed([main_table])
-
-    @property
-    def _newest_published(self) -> Position | None:
-        positions = [
-            main_table.progress.published.position
-            for main_table in self._registry.main_tables
-            if main_table.progress.published
-        ]
-        return max(positions, key=lambda position: position.order, default=None)
 
     def _end_all(self) -> None:
         """What is under way is finished, if that does not take too long."""

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from frazil.errors import Fenced, FrazilError, SourceLost, Terminal, Unexplained
-from frazil.model.position import Position
 from frazil.retry import Backoff
 
 TROUBLE = Backoff(first=1.0, longest=60.0, attempts=1 << 30)
@@ -200,9 +199,7 @@ def backoff(attempts: int, jitter: float) -> float:
     return TROUBLE.before(attempts + 1, jitter)
 
 
-def is_outlived(frontier: Position | None, newest: Position | None, bound: timedelta) -> bool:
-    """Whether a stopped table is so far behind the others that the source must not keep everything for it any longer
-    (H52)."""
-    if frontier is None or newest is None or frontier.source_time is None or newest.source_time is None:
-        return False
-    return newest.source_time - frontier.source_time > bound
+def is_outlived(published: datetime | None, newest: datetime | None, bound: timedelta) -> bool:
+    """Whether a stopped table is so far behind the newest epoch of any, by the source's clock, that the source must not
+    keep everything for it any longer (H52)."""
+    return published is not None and newest is not None and newest - published > bound

@@ -221,7 +221,21 @@ class TargetTable:
             return self.progress.read
         return None if self.progress.published is None else self.progress.published.position
 
+    @property
+    def published_time(self) -> datetime | None:
+        """When the source was at the last epoch, by its own clock."""
+        return None if self.progress.published is None else self.progress.published.source_time
+
+    @property
+    def done_time(self) -> datetime | None:
+        """When the source was at `done_through`, by its own clock: as the ledger has it, else as the position tells it.
+        Where neither does, the time of the last epoch."""
+        done, published = self.done_through, self.progress.published
+        if published is not None and (done is None or done == published.position or done.source_time is None):
+            return self.published_time
+        return None if done is None else done.source_time
+
     def lag(self, now: datetime) -> float | None:
-        """Seconds by the source's clock; None if nothing is published, or positions tell no time."""
-        moment = None if self.done_through is None else self.done_through.source_time
+        """Seconds by the source's clock; None if nothing is published, or nothing tells its time."""
+        moment = self.done_time
         return None if moment is None else max(0.0, (now - moment).total_seconds())

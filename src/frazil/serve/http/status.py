@@ -13,7 +13,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from frazil.model.position import NotAPosition, parse_position
 from frazil.serve.http.health import Health
 from frazil.serve.http.timeseries import Timeseries
 
@@ -29,9 +28,9 @@ def status_of(
     """`actions` says whether the daemon takes requests that change something."""
     return {
         "pipeline": progress.pipeline,
-        "started_at": None if progress.started_at is None else moment_text(progress.started_at),
+        "started_at": moment_text(progress.started_at),
         "resolved": progress.resolved,
-        "source_time": time_of(progress.resolved),
+        "source_time": moment_text(progress.source_time),
         "index_bytes": progress.index_bytes,
         "index_hit_rate": progress.index_hit_rate,
         "alive": health.alive,
@@ -50,8 +49,8 @@ def _table(table: TableProgress, history: Timeseries, redact: Callable[[str], st
     return {
         "table": facts.pop("name"),
         **facts,
-        "source_time": time_of(table.resolved),
-        "maintained_at": None if table.maintained_at is None else moment_text(table.maintained_at),
+        "source_time": moment_text(table.source_time),
+        "maintained_at": moment_text(table.maintained_at),
         "maintenance_waits": shown(table.maintenance_waits, redact),
         "error": shown(table.error, redact),
         "hint": shown(table.hint, redact),
@@ -66,14 +65,5 @@ def shown(text: str, redact: Callable[[str], str]) -> str:
     return safe if len(safe) <= TEXT_MAX else safe[: TEXT_MAX - 1] + "…"
 
 
-def time_of(resolved: str | None) -> str | None:
-    """When a position was, by the source's clock; None if it tells no time."""
-    try:
-        moment = None if resolved is None else parse_position(resolved).source_time
-    except NotAPosition:
-        moment = None
-    return None if moment is None else moment_text(moment)
-
-
-def moment_text(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def moment_text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

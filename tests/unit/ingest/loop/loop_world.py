@@ -79,6 +79,7 @@ class Stream:
     resolved: list[int]
     silent_looks: int = 0
     faults: dict[str, Callable[[], BaseException | None]] = field(default_factory=dict)
+    at: Callable[[int], Position] = at
     opened: list[tuple[str, ...]] = field(default_factory=list)
     met: Counter[str] = field(default_factory=Counter)
     lock: Any = field(default_factory=Lock)
@@ -108,7 +109,8 @@ class StreamSource:
         self._looks += 1
         if self._looks <= self._stream.silent_looks:
             return ()
-        return tuple(at(second) for second in self._stream.resolved if is_before(self._reached, at(second)))
+        known = map(self._stream.at, self._stream.resolved)
+        return tuple(position for position in known if is_before(self._reached, position))
 
     @property
     def is_caught_up(self) -> bool:
@@ -122,7 +124,9 @@ class StreamSource:
         for name, number in index.items():
             frontier = frontiers.get(name)
             after = None if frontier is None else frontier.position
-            inside = [s for s in self._stream.changes[name] if is_before(after, at(s)) and at(s) <= window.upper]
+            changes = [(second, self._stream.at(second).order) for second in self._stream.changes[name]]
+            start = (-1, 0) if after is None else after.order
+            inside = [second for second, order in changes if start < order <= window.upper.order]
             found += [InputPartition(number, f"{name}@{second}", "{}", 1) for second in inside]
         return found
 
@@ -132,7 +136,7 @@ class StreamSource:
     def commit(self, published: Position) -> None: ...
 
     def for_tables(self, tables: Collection[str]) -> StreamSource:
-        return StreamSource(self._stream)
+        return type(self)(self._stream)
 
     def stop(self) -> None: ...
 
@@ -152,6 +156,13 @@ class StreamSource:
 
     def decoder(self, *_: Any) -> Any:
         return None
+
+
+class TimelessSource(StreamSource):
+    """Its positions are numbers: only the source knows when they were."""
+
+    def time_of(self, position: Position) -> datetime | None:
+        return at(position.order[0]).source_time
 
 
 class Shelf:
@@ -228,7 +239,13 @@ class Quiet:
 class LoopWorld:
     """A pipeline over a stream. `settings` go into the configuration."""
 
-    def __init__(self, stream: Stream, tables: Sequence[Mapping[str, Any]] = (), **settings: Any) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        tables: Sequence[Mapping[str, Any]] = (),
+        source: type[StreamSource] = StreamSource,
+        **settings: Any,
+    ) -> None:
         self.stream = stream
         self.config = PipelineConfig.model_validate(
             {
@@ -245,7 +262,7 @@ class LoopWorld:
         self.parts = Components(
             config=self.config,
             config_hash="test",
-            source=StreamSource(stream),
+            source=source(stream),
             committer=self.shelf,
             tables=self.shelf,
             arbiter=self.shelf,
@@ -294,14 +311,14 @@ class LoopWorld:
                 if (error := fault()) is not None:
                     raise error
         reports = [
-            PartitionReport(partition.table, partition.name, 1, 0, _position(partition)) for partition in partitions
+            PartitionReport(partition.table, partition.name, 1, 0, self._position(partition))
+            for partition in partitions
         ]
         return [Resolved(epoch, 0, 1) for epoch in epochs], reports
+
+    def _position(self, partition: InputPartition) -> Position:
+        return self.stream.at(int(partition.name.split("@")[1]))
 
 
 def state_of(run: Supervisor, table: str) -> TableState:
     return run.tables[table].state
-
-
-def _position(partition: InputPartition) -> Hlc:
-    return at(int(partition.name.split("@")[1]))

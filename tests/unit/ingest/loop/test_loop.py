@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import pytest
-from loop_world import LoopWorld, Stream, StreamSource, at, state_of
+from loop_world import LoopWorld, Stream, StreamSource, TimelessSource, at, state_of
 
 from frazil.errors import BadInput, ConfigError, SourceLost, SourceUnavailable, Unexplained
 from frazil.ingest.loop.supervisor import Supervisor
 from frazil.ingest.loop.table_state import UNEXPLAINED_MAX
 from frazil.model.frontier import Frontier
-from frazil.model.position import Position
+from frazil.model.ids import TableName
+from frazil.model.position import BatchNumber, Position
 from frazil.model.state import TableState
 from frazil.observability.logs import _FIELDS
 
@@ -287,3 +288,27 @@ def test_entries_that_name_no_table_of_the_source_are_told_once(caplog: pytest.L
         world.run(until=lambda run: world.published("lake0.good") == at(4).text)
     (told,) = [record for record in caplog.records if "no table that these entries name" in record.message]
     assert told.__dict__[_FIELDS] == {"entries": ["goood", "missing_*"]}
+
+
+def test_where_positions_tell_no_time_lag_status_and_outliving_go_by_the_ledger() -> None:
+    """H52, and after a restart: an LSN or an offset has no time, but the source knew it when it was published."""
+    stream = Stream({"good": [1], "bad": [1]}, [2], silent_looks=3, at=BatchNumber)
+    world = LoopWorld(stream, source=TimelessSource, resync_after="1h")
+    world.run(until=lambda run: all(world.published(f"lake.{name}") == "batch:2" for name in ("good", "bad")))
+    head = world.shelf.head(TableName.parse("lake.bad"))
+    entry = head.newest(world.config.job)
+    assert entry is not None
+    assert entry.source_time == at(2).source_time
+
+    stream.faults["bad"] = bad_row
+    stream.changes = {"good": [7000], "bad": [7000]}
+    stream.resolved.append(7200)
+    world.stop.clear()
+    run = world.run(until=lambda run: state_of(run, "lake.bad") is TableState.NEEDS_RESYNC)
+    assert state_of(run, "lake.bad") is TableState.NEEDS_RESYNC
+    assert world.published("lake.good") == "batch:7200"
+    assert world.published("lake.bad") == "batch:2"
+    assert run.tables["lake.good"].done_time == at(7200).source_time
+    later = at(7260).source_time
+    assert later is not None
+    assert run.tables["lake.good"].lag(later) == 60.0
