@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import pytest
 from unit.commit.commit_builders import StillClock
 
+from frazil.clock import SystemClock
 from frazil.errors import CatalogRefused, CatalogUnavailable, FrazilError, OutcomeUnknown
 from frazil.model.commit import Accepted, CommitAnswer, Conflicted, Refused, Unknown
 from frazil.retry import Attempt, Backoff, commit_with_retry
@@ -44,6 +47,18 @@ def test_what_is_raised_says_whether_it_may_have_landed(last: CommitAnswer, erro
     assert raised.value.hint
     assert raised.value.facts["table"] == "shop.orders"
     assert catalog.lost == [0, 1, 2]
+
+
+def test_a_stop_ends_the_waiting_and_never_an_attempt() -> None:
+    stop, catalog = Event(), Catalog(Unknown("504"))
+
+    def attempt(lost: int) -> Attempt[int]:
+        stop.set()
+        return catalog.attempt(lost)
+
+    with pytest.raises(OutcomeUnknown, match="asked to stop"):
+        commit_with_retry("cannot write", attempt, SystemClock(), backoff=THREE, stop=stop)
+    assert catalog.lost == [0]
 
 
 def test_waits_grow_to_a_bound_and_chance_takes_up_to_half_off() -> None:

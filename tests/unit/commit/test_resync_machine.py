@@ -447,6 +447,13 @@ def test_attempts_are_bounded_and_doubt_is_told() -> None:
         begin_resync(ORDERS, silent, ME, StillClock())
 
 
+def test_what_was_sent_once_stays_in_doubt_while_nobody_can_look() -> None:
+    """H6: whoever is told that the catalog was away would take it for not sent."""
+    silent: list[BranchedHead | Exception] = [errors.CatalogUnavailable("no answer")] * (EPOCHS.attempts - 1)
+    with pytest.raises(errors.OutcomeUnknown, match="no answer"):
+        begin_resync(ORDERS, ScriptedBranch([PLAIN, *silent], [Conflicted("409")]), ME, StillClock())
+
+
 def test_a_stop_ends_the_waiting_and_a_lost_table_the_looking() -> None:
     with pytest.raises(errors.OutcomeUnknown, match="asked to stop"):
         begin_resync(ORDERS, ScriptedBranch([PLAIN], [Unknown("?")]), ME, StillClock(stops=True))
