@@ -43,7 +43,7 @@ from frazil.sources.cockroachdb.decode.envelope import (
     open_message,
     position_of,
 )
-from frazil.sources.cockroachdb.decode.exact_json import dumps
+from frazil.sources.cockroachdb.decode.exact_json import Json, dumps
 from frazil.sources.cockroachdb.decode.fast.lines import split as split_lines
 from frazil.sources.cockroachdb.decode.fast.lines import template_of
 from frazil.sources.cockroachdb.decode.formats.csv_rows import csv_rows
@@ -102,7 +102,8 @@ class FeedReader:
         cutter, scanned = PartitionCutter(partition, cut, part=part, ends=complete_at), 0
         with of_table(reading.table):
             moved = replace(file, stamp=file.stamp.next()) if facts.get("late") else file
-            for changes in self._changes(moved, reading, self.rules[partition.table]):
+            of_file = _FileRows(self.location, self.block, moved, reading, self.rules[partition.table])
+            for changes in of_file.changes():
                 scanned += _scanned(changes, file.stamp)
                 if (rows := cutter.take(changes)) is not None:
                     yield rows
@@ -113,58 +114,67 @@ class FeedReader:
         """One raw line of a JSON feed again. Raises BadInput if it still is no change."""
         reading, rule = self.tables[table], self.rules[table]
         with netted("cannot be read", table=reading.table):
-            change = _parsed(raw, reading, rule)
+            change = change_of(open_message(text_of(raw), reading.options.envelope), rule, reading.options)
         position = change.position.order
         return ReadLine(change.key, *position, change.op is Op.DELETE, change.payload, change.before)
 
-    def _changes(self, file: FeedFile, reading: TableReading, rule: KeyRule | NoKey) -> Iterator[ReadChanges]:
-        match file.format:
-            case Format.JSON:
-                return self._lines(file, reading, rule)
-            case Format.CSV:
-                return _chunked(self._csv(file, reading, rule))
-            case Format.PARQUET:
-                return _chunked(self._parquet(file, reading, rule))
 
-    def _lines(self, file: FeedFile, reading: TableReading, rule: KeyRule | NoKey) -> Iterator[ReadChanges]:
-        options = reading.options
+@dataclass(frozen=True, slots=True)
+class _FileRows:
+    """One file, read as its table wants it."""
+
+    location: FeedLocation
+    block: int
+    file: FeedFile
+    reading: TableReading
+    rule: KeyRule | NoKey
+
+    def changes(self) -> Iterator[ReadChanges]:
+        match self.file.format:
+            case Format.JSON:
+                return self._lines()
+            case Format.CSV:
+                return _chunked(self._csv())
+            case Format.PARQUET:
+                return _chunked(self._parquet())
+
+    def _lines(self) -> Iterator[ReadChanges]:
+        options, wants_before = self.reading.options, self.reading.wants_before
         regular = options.envelope in (Envelope.AUTO, Envelope.WRAPPED)
         fast = regular and options.op_column is None and options.prev_column is None
         before = 0
-        with self.location.open(file.path, file.compression) as stream:
+        with self.location.open(self.file.path, self.file.compression) as stream:
             for block in line_blocks(stream, self.block):
                 first = block[: block.find(b"\n") + 1 or len(block)]
                 template = template_of(first, options.position_if_absent) if fast else None
-                found = split_lines(block, template, rule, reading.wants_before)
+                found = split_lines(block, template, self.rule, wants_before)
                 if len(found.keys):
                     ops = np.where(found.payloads.is_null().to_numpy(zero_copy_only=False), Op.DELETE, Op.UPSERT)
                     lines = pa.array(found.places + before + 1, pa.int64())
                     yield ReadChanges(found.keys, found.majors, found.minors, ops, found.payloads, found.befores, lines)
-                rest = (
-                    _exact(block[start:end], file, before + line + 1, reading, rule) for line, start, end in found.rest
-                )
-                yield from _chunked((change for change in rest if change is not None), reading.wants_before)
+                rest = ((before + line + 1, block[start:end]) for line, start, end in found.rest)
+                yield from _chunked((self._line(line, raw) for line, raw in rest if raw.strip()), wants_before)
                 before += found.lines
 
-    def _csv(self, file: FeedFile, reading: TableReading, rule: KeyRule | NoKey) -> Iterator[FeedChange]:
-        bad, on_bad = _putting_away(file, reading, rule)
+    def _csv(self) -> Iterator[FeedChange]:
+        file, reading, bad = self.file, self.reading, list[FeedChange]()
         with self.location.open(file.path, file.compression) as stream:
             rows = csv_rows(
-                stream, file.path, reading.table, reading.source_schema, header=reading.csv_header, on_bad=on_bad
+                stream, file.path, reading.table, reading.source_schema, header=reading.csv_header, on_bad=self._to(bad)
             )
             for line, row in rows:
-                message = Message(envelope=Envelope.WRAPPED, row=row, row_text=dumps(row))
-                yield _change(message, dumps(row).encode(), file, line, reading, rule)
+                yield self._row(line, row, Message(envelope=Envelope.WRAPPED, row=row, row_text=dumps(row)))
         yield from bad
 
-    def _parquet(self, file: FeedFile, reading: TableReading, rule: KeyRule | NoKey) -> Iterator[FeedChange]:
-        with self.location.open(file.path) as stream:
+    def _parquet(self) -> Iterator[FeedChange]:
+        reading, bad = self.reading, list[FeedChange]()
+        with self.location.open(self.file.path) as stream:
             data = bytes(stream.read())
         hidden = {reading.options.op_column, reading.options.prev_column}
-        bad, on_bad = _putting_away(file, reading, rule)
-        for found in parquet_rows(data, file.path, reading.table, reading.source_schema, on_bad=on_bad):
+        rows = parquet_rows(data, self.file.path, reading.table, reading.source_schema, on_bad=self._to(bad))
+        for found in rows:
             row = {name: value for name, value in found.row.items() if name not in hidden}
-            known = {name: value for name, value in row.items() if name in rule.names_in_rows}
+            known = {name: value for name, value in row.items() if name in self.rule.names_in_rows}
             message = Message(
                 envelope=Envelope.WRAPPED,
                 row=None if found.deleted else row,
@@ -172,96 +182,61 @@ class FeedReader:
                 before=known if found.deleted else None,
                 updated=found.updated,
             )
-            yield _change(message, dumps(row).encode(), file, found.number, reading, rule)
+            yield self._row(found.number, row, message)
         yield from bad
+
+    def _line(self, line: int, raw: bytes) -> FeedChange:
+        return self._change(line, raw, lambda: open_message(text_of(raw), self.reading.options.envelope), excerpt=raw)
+
+    def _row(self, line: int, row: Mapping[str, Json], message: Message) -> FeedChange:
+        """The change of a row that is no line of JSON."""
+        return self._change(line, dumps(row).encode(), lambda: message)
+
+    def _change(self, line: int, raw: bytes, opened: Callable[[], Message], excerpt: bytes = b"") -> FeedChange:
+        message = None
+        try:
+            with placed(self.file.path, line, excerpt):
+                message = opened()
+                change = change_of(message, self.rule, self.reading.options)
+                return replace(change, key=change.key or line_key(self.file.path, line), line=line)
+        except UnknownColumn:
+            raise
+        except BadInput as error:
+            if not self.reading.options.quarantine:
+                raise
+            return self._bad(line, raw, message, error)
+
+    def _to(self, bad: list[FeedChange]) -> Callable[[int, str, BadInput], None] | None:
+        """Who brings rows there that are none; nobody if they must stop the pipeline."""
+        if not self.reading.options.quarantine:
+            return None
+        return lambda line, text, error: bad.append(self._bad(line, text.encode(), None, error))
+
+    def _bad(self, line: int, raw: bytes, message: Message | None, error: BadInput) -> FeedChange:
+        """What can still be told of a line that is no change: perhaps its key, perhaps its position."""
+        position, key, options = None, "", self.reading.options
+        if message is not None:
+            with suppress(Exception):
+                position = position_of(message, self.rule, options)
+            if isinstance(self.rule, KeyRule):
+                with suppress(Exception):
+                    key = key_of(message, message.key, self.rule, deleted=message.row is None)
+        facts = BadLine(
+            reason=error.message,
+            file=self.file.path,
+            line=line,
+            column=error.facts.get("column"),
+            keyed=bool(key),
+            positioned=position is not None,
+        )
+        at = position or options.position_if_absent or self.file.stamp
+        return FeedChange(key or line_key(self.file.path, line), at, Op.BAD, raw, facts.to_bytes())
 
 
 def _scanned(changes: ReadChanges, begins: Hlc) -> int:
     """How many rows lie at the very stamp of their file, as those of a scan do; a bad line may have no other moment."""
     at_begin = (changes.majors == begins.wall) & (changes.minors == begins.logical)
     return int((at_begin & (changes.ops == Op.UPSERT)).sum())
-
-
-def _exact(raw: bytes, file: FeedFile, line: int, reading: TableReading, rule: KeyRule | NoKey) -> FeedChange | None:
-    if not raw.strip():
-        return None
-    try:
-        with placed(file.path, line, raw):
-            return _named(_parsed(raw, reading, rule), file, line)
-    except UnknownColumn:
-        raise
-    except BadInput as error:
-        if not reading.options.quarantine:
-            raise
-        return _bad_line(raw, _opened(raw, reading), error, file, line, reading, rule)
-
-
-def _parsed(raw: bytes, reading: TableReading, rule: KeyRule | NoKey) -> FeedChange:
-    return change_of(open_message(text_of(raw), reading.options.envelope), rule, reading.options)
-
-
-def _change(
-    message: Message, raw: bytes, file: FeedFile, line: int, reading: TableReading, rule: KeyRule | NoKey
-) -> FeedChange:
-    """The change of a row that is no line of JSON."""
-    try:
-        with placed(file.path, line):
-            return _named(change_of(message, rule, reading.options), file, line)
-    except UnknownColumn:
-        raise
-    except BadInput as error:
-        if not reading.options.quarantine:
-            raise
-        return _bad_line(raw, message, error, file, line, reading, rule)
-
-
-def _putting_away(
-    file: FeedFile, reading: TableReading, rule: KeyRule | NoKey
-) -> tuple[list[FeedChange], Callable[[int, str, BadInput], None] | None]:
-    """Where rows go that are none, and who brings them there; nobody if they must stop the pipeline."""
-    bad: list[FeedChange] = []
-    if not reading.options.quarantine:
-        return bad, None
-    return bad, lambda line, text, error: bad.append(_bad_line(text.encode(), None, error, file, line, reading, rule))
-
-
-def _named(change: FeedChange, file: FeedFile, line: int) -> FeedChange:
-    return replace(change, key=change.key or line_key(file.path, line), line=line)
-
-
-def _opened(raw: bytes, reading: TableReading) -> Message | None:
-    with suppress(Exception):
-        return open_message(text_of(raw), reading.options.envelope)
-    return None
-
-
-def _bad_line(
-    raw: bytes,
-    message: Message | None,
-    error: BadInput,
-    file: FeedFile,
-    line: int,
-    reading: TableReading,
-    rule: KeyRule | NoKey,
-) -> FeedChange:
-    """What can still be told of a line that is no change: perhaps its key, perhaps its position."""
-    position, key = None, ""
-    if message is not None:
-        with suppress(Exception):
-            position = position_of(message, rule, reading.options)
-    if message is not None and isinstance(rule, KeyRule):
-        with suppress(Exception):
-            key = key_of(message, message.key, rule, deleted=message.row is None)
-    facts = BadLine(
-        reason=error.message,
-        file=file.path,
-        line=line,
-        column=error.facts.get("column"),
-        keyed=bool(key),
-        positioned=position is not None,
-    )
-    at = position or reading.options.position_if_absent or file.stamp
-    return FeedChange(key or line_key(file.path, line), at, Op.BAD, raw, facts.to_bytes())
 
 
 def _chunked(changes: Iterator[FeedChange], wants_before: bool = False) -> Iterator[ReadChanges]:
