@@ -21,7 +21,7 @@ from frazil.model import schema as iceberg
 from frazil.model.arrow import value_type
 from frazil.model.schema import Decimal, ListOf, StructOf, Type
 from frazil.sources.mongodb.decode import bson_scan as layout
-from frazil.sources.mongodb.decode.bson_scan import Bits, Bytes, Found, Ints, elements, walk
+from frazil.sources.mongodb.decode.bson_scan import Bytes, Found, Ints, elements, walk
 from frazil.sources.mongodb.schema.bson_types import JSON, inner_doc
 
 _HEX = np.frombuffer("".join(f"{n:02x}" for n in range(256)).encode(), np.uint16)
@@ -36,38 +36,35 @@ def array_at(data: Bytes, found: Found, type_: Type, doc: str) -> pa.Array | Non
     """None if it takes more than reading. Raises layout.Uneven."""
     there = found.has_value
     if not there.any():
-        return None
-    every = bool(there.all())
-    some = found if every else found.chosen(there)
+        # JSON shows MinKey and MaxKey too.
+        is_empty = doc != JSON or np.isin(found.kind, _NOTHING).all()
+        return pa.nulls(len(there), value_type(type_)) if is_empty else None
+    if there.all():
+        return _read(data, found, type_, doc)
+    values = _read(data, found.chosen(there), type_, doc)
+    # Each value in its document's row, nulls in the others.
+    return None if values is None else pc.take(values, pa.array(np.cumsum(there) - 1, mask=~there))
+
+
+def _read(data: Bytes, found: Found, type_: Type, doc: str) -> pa.Array | None:
     match type_:
         case StructOf():
-            return _structs(data, some, type_, there, every)
+            return _structs(data, found, type_)
         case ListOf():
-            return _lists(data, some, type_, doc, there, every)
+            return _lists(data, found, type_, doc)
         case Decimal():
-            return _decimals(data, some, type_, there, every)
+            return _decimals(data, found, type_)
     if type_ == iceberg.STRING:
-        return None if doc == JSON else _texts(data, some, there, every)
+        return None if doc == JSON else _texts(data, found)
     if type_ == iceberg.BINARY:
-        return _binaries(data, some, there, every)
+        return _binaries(data, found)
     if type_ == iceberg.UUID:
-        return _uuids(data, some, there, every)
-    numbers = _numbers(data, some, type_)
+        return _uuids(data, found)
+    numbers = _numbers(data, found, type_)
     if numbers is None:
         return None
-    if not every:
-        wide = np.zeros(len(there), numbers.dtype)
-        wide[there] = numbers
-        numbers = wide
-    array = pa.array(numbers, mask=None if every else ~there)
+    array = pa.array(numbers)
     return array if array.type == (wanted := value_type(type_)) else array.view(wanted)
-
-
-def is_empty(found: Found, doc: str) -> bool:
-    """Whether a column would show nothing. JSON shows MinKey and MaxKey too."""
-    if doc == JSON:
-        return bool(np.isin(found.kind, _NOTHING).all())
-    return not found.has_value.any()
 
 
 def object_ids(data: Bytes, at: Ints) -> pa.Array:
@@ -102,40 +99,34 @@ def _numbers(data: Bytes, found: Found, type_: Type) -> NDArray[Any] | None:
     return None
 
 
-def _texts(data: Bytes, found: Found, there: Bits, every: bool) -> pa.Array | None:
+def _texts(data: Bytes, found: Found) -> pa.Array | None:
     if _all(found, layout.STRING):
         starts = found.at + 4
         try:
-            strings = pieces(data.u1, starts, starts + data.i4[found.at] - 1).cast(pa.string())
+            return pieces(data.u1, starts, starts + data.i4[found.at] - 1).cast(pa.string())
         except pa.ArrowInvalid:
             return None
-    elif _all(found, layout.OBJECT_ID):
-        strings = object_ids(data, found.at)
-    else:
-        return None
-    return strings if every else _spread(strings, there)
+    return object_ids(data, found.at) if _all(found, layout.OBJECT_ID) else None
 
 
-def _binaries(data: Bytes, found: Found, there: Bits, every: bool) -> pa.Array | None:
+def _binaries(data: Bytes, found: Found) -> pa.Array | None:
     if not _all(found, layout.BINARY):
         return None
     subtypes = data.u1[found.at + 4]
     if ((subtypes == _UUID) | (subtypes == _OLD_BINARY)).any():
         return None
     starts = found.at + 5
-    values = pieces(data.u1, starts, starts + data.i4[found.at])
-    return values if every else _spread(values, there)
+    return pieces(data.u1, starts, starts + data.i4[found.at])
 
 
-def _uuids(data: Bytes, found: Found, there: Bits, every: bool) -> pa.Array | None:
+def _uuids(data: Bytes, found: Found) -> pa.Array | None:
     if not _all(found, layout.BINARY) or (data.u1[found.at + 4] != _UUID).any() or (data.i4[found.at] != 16).any():
         return None
     content = data.u1[found.at[:, None] + np.arange(5, 21)].tobytes()
-    values = pa.Array.from_buffers(pa.binary(16), len(found.at), [None, pa.py_buffer(content)])
-    return values if every else _spread(values, there)
+    return pa.Array.from_buffers(pa.binary(16), len(found.at), [None, pa.py_buffer(content)])
 
 
-def _decimals(data: Bytes, found: Found, type_: Decimal, there: Bits, every: bool) -> pa.Array | None:
+def _decimals(data: Bytes, found: Found, type_: Decimal) -> pa.Array | None:
     """Those whose digits fit into 63 bits: two 64-bit halves, of which the upper one repeats the sign."""
     if not _all(found, layout.DECIMAL):
         return None
@@ -153,13 +144,10 @@ def _decimals(data: Bytes, found: Found, type_: Decimal, there: Bits, every: boo
     signed = np.where(high >> np.uint64(63) == 1, -digits, digits) * factor
     halves = np.empty((len(signed), 2), np.int64)
     halves[:, 0], halves[:, 1] = signed, signed >> 63
-    values = pa.Array.from_buffers(
-        pa.decimal128(type_.precision, type_.scale), len(signed), [None, pa.py_buffer(halves.tobytes())]
-    )
-    return values if every else _spread(values, there)
+    return pa.Array.from_buffers(value_type(type_), len(signed), [None, pa.py_buffer(halves.tobytes())])
 
 
-def _structs(data: Bytes, found: Found, type_: StructOf, there: Bits, every: bool) -> pa.Array | None:
+def _structs(data: Bytes, found: Found, type_: StructOf) -> pa.Array | None:
     if not _all(found, layout.DOCUMENT):
         return None
     names = [one.name.encode() for one in type_.fields]
@@ -170,43 +158,19 @@ def _structs(data: Bytes, found: Found, type_: StructOf, there: Bits, every: boo
     for one, inner in zip(type_.fields, walked.fields, strict=True):
         child = array_at(data, inner, one.type, one.doc or "")
         if child is None:
-            if not is_empty(inner, one.doc or ""):
-                return None
-            child = nulls(len(found.at), one.type)
-        children.append(child if every else _spread(child, there))
+            return None
+        children.append(child)
     fields = [pa.field(one.name, child.type) for one, child in zip(type_.fields, children, strict=True)]
-    return pa.StructArray.from_arrays(children, fields=fields, mask=None if every else pa.array(~there))
+    return pa.StructArray.from_arrays(children, fields=fields)
 
 
-def _lists(data: Bytes, found: Found, type_: ListOf, doc: str, there: Bits, every: bool) -> pa.Array | None:
+def _lists(data: Bytes, found: Found, type_: ListOf, doc: str) -> pa.Array | None:
     if not _all(found, layout.ARRAY):
         return None
     counts, flat = elements(data, found)
     inside = array_at(data, flat, type_.element, inner_doc(doc))
     if inside is None:
-        if not is_empty(flat, inner_doc(doc)):
-            return None
-        inside = nulls(len(flat.at), type_.element)
-    sizes = np.zeros(len(there), np.int64)
-    sizes[there] = counts
-    offsets = np.zeros(len(there) + 1, np.int32)
-    np.cumsum(sizes, out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), inside, mask=None if every else pa.array(~there))
-
-
-def _spread(values: pa.Array, there: Bits) -> pa.Array:
-    """Each value in its document's row, nulls in the others."""
-    places = np.cumsum(there) - 1
-    return pc.take(values, pa.array(places, mask=~there))
-
-
-def nulls(count: int, type_: Type) -> pa.Array:
-    match type_:
-        case StructOf(fields):
-            children = [nulls(count, f.type) for f in fields]
-            named = [pa.field(f.name, child.type) for f, child in zip(fields, children, strict=True)]
-            return pa.StructArray.from_arrays(children, fields=named, mask=pa.repeat(True, count))
-        case ListOf(element):
-            offsets = pa.repeat(pa.scalar(0, pa.int32()), count + 1)
-            return pa.ListArray.from_arrays(offsets, nulls(0, element), mask=pa.repeat(True, count))
-    return pa.nulls(count, value_type(type_))
+        return None
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), inside)

@@ -26,7 +26,7 @@ from frazil.data.pieces import contents
 from frazil.errors import BadInput, DoesNotFit, FrazilError, UnknownColumn
 from frazil.model.arrow import value_type
 from frazil.model.schema import Column, SourceSchema
-from frazil.sources.mongodb.decode.arrays import array_at, is_empty, nulls
+from frazil.sources.mongodb.decode.arrays import array_at
 from frazil.sources.mongodb.decode.document_ids import CODEC, NotOfType, key_array
 from frazil.sources.mongodb.decode.field_paths import Fields, Path
 from frazil.sources.mongodb.decode.values import BsonMisfit, array_of, short
@@ -152,8 +152,6 @@ def _together(known: DecodedCollection, keys: pa.Array, payloads: pa.Array, sche
     for column, path in zip(columns, paths, strict=True):
         found = fields.at(path)
         array = array_at(fields.data, found, column.type, column.source_type)
-        if array is None and is_empty(found, column.source_type):
-            array = nulls(len(payloads), column.type)
         if array is None:
             with _named(known, column, keys):
                 values = fields.decoded(found)

@@ -32,7 +32,6 @@ from bson.timestamp import Timestamp
 from frazil.model import schema as iceberg
 from frazil.model.arrow import value_type
 from frazil.model.schema import Decimal, ListOf, StructOf, Type
-from frazil.sources.mongodb.decode.arrays import nulls
 from frazil.sources.mongodb.decode.document_ids import regex_text
 from frazil.sources.mongodb.schema.bson_types import EXACT_DOUBLE, JSON, inner_doc
 
@@ -59,7 +58,7 @@ def array_of(values: Sequence[Any], type_: Type, doc: str, path: str, unknown: s
         values = [None if type(value) in _NO_VALUE else value for value in values]
     seen -= _NO_VALUE
     if not seen:
-        return nulls(len(values), type_)
+        return pa.nulls(len(values), value_type(type_))
     match type_:
         case StructOf():
             return _structs(values, seen, type_, path, unknown)
