@@ -21,7 +21,7 @@ from frazil.data.keys.codec import KeyCodec, Keys
 from frazil.data.keys.index import KeyIndex
 from frazil.iceberg.tables import file_listing as listing
 from frazil.ingest.locate import search as plan
-from frazil.model.files import Blob, FileClosed, FileKind, LiveDelete, LiveFile, LiveFiles
+from frazil.model.files import Blob, DeleteId, FileClosed, FileKind, LiveDelete, LiveFile, LiveFiles
 from frazil.model.ids import TableName, prefix_of
 from frazil.model.ledger import TableHead
 from frazil.model.ports import Located
@@ -42,7 +42,7 @@ def live_files(storage: Storage, snapshot: Snapshot | None) -> LiveFiles:
     if snapshot is None:
         return LiveFiles(snapshot_id=None)
     data: dict[str, LiveFile] = {}
-    deletes: dict[listing.DeleteKey, LiveDelete] = {}
+    deletes: dict[DeleteId, LiveDelete] = {}
     for path, sequence in snapshot.files:
         rows = storage.files[path]
         common = {"path": path, "size": 1, "sequence_number": sequence, "spec_id": 0}

@@ -53,6 +53,11 @@ class ClosedFile:
     metrics: tuple[ColumnMetrics, ...]
     split_offsets: tuple[int, ...]
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What whoever reports the file takes over as it is."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
 
 class RollingWriter:
     """Files of one schema; `path_of(n)` names the n-th. No file is made before there is a row for it.

@@ -36,7 +36,7 @@ from frazil.doctor.examination import SAMPLES, DuplicateKeys, ExaminedTable, Fol
 from frazil.maintenance.convert.tasks import FILES_A_TASK, SparkConverting
 from frazil.model.compaction import RewrittenTable
 from frazil.model.conversion import Search, SearchedFile
-from frazil.model.files import FileKind, LiveFile
+from frazil.model.files import LiveFile
 from frazil.model.schema import Schema
 from frazil.spark.bins import Piece, beside_files, binned, in_bins, members, pieces, taken_apart
 from frazil.spark.errors import collected, guarded
@@ -208,10 +208,7 @@ def _judged(digested: DataFrame) -> DataFrame:
 
 
 def _ordered(files: Sequence[LiveFile], deletes: Search | None) -> list[LiveFile]:
-    by_position = [
-        replace(file, deletes=tuple(one for one in file.deletes if one.kind is FileKind.POSITION_DELETE))
-        for file in files
-    ]
+    by_position = [file.by_position() for file in files]
     if deletes is None:
         return by_position
     known = {file.path: file for file in by_position}

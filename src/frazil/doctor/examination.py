@@ -18,7 +18,7 @@ from uuid import UUID
 
 from frazil.model.compaction import RewrittenTable
 from frazil.model.conversion import Marked, Search
-from frazil.model.files import FileClosed, LiveDelete, LiveFile
+from frazil.model.files import LiveDelete, LiveFile, WrittenFile
 from frazil.model.schema import Field
 from frazil.model.write import ParquetSettings
 
@@ -182,7 +182,7 @@ class Placed:
     is why nothing came of it."""
 
     path: str
-    files: tuple[FileClosed, ...] = ()
+    files: tuple[WrittenFile, ...] = ()
     failure: str = ""
 
 

@@ -26,13 +26,12 @@ from frazil.doctor.examination import (
     Trouble,
 )
 from frazil.model.compaction import RewrittenTable
-from frazil.model.files import FileKind, LiveDelete, LiveFile
+from frazil.model.files import DeleteId, FileKind, LiveDelete, LiveFile
 from frazil.model.partition import PartitionSpec
 from frazil.model.schema import Field, StructOf
 
 FIX = "Run it again with --fix."
 _PARQUET = "parquet"
-_DeleteId = tuple[str, int | None]
 _Place = tuple[str, int, str]
 
 
@@ -42,7 +41,7 @@ class Looks:
     vector where there are several in one."""
 
     data: Mapping[_Place, FileLook] = field(default_factory=dict)
-    deletes: Mapping[_DeleteId, FileLook] = field(default_factory=dict)
+    deletes: Mapping[DeleteId, FileLook] = field(default_factory=dict)
 
     def of(self, file: LiveFile) -> FileLook:
         return self.data[place_of(file)]
@@ -56,7 +55,7 @@ def place_of(file: LiveFile) -> _Place:
 def to_look_at(registered: Registered) -> tuple[tuple[LiveFile, ...], tuple[LiveDelete, ...]]:
     """Each file once, and once more for each other partition that it is registered in."""
     data = {place_of(file): file for file in registered.data}
-    deletes = {_id(delete): delete for delete in registered.deletes}
+    deletes = {delete.id: delete for delete in registered.deletes}
     return tuple(data.values()), tuple(deletes.values())
 
 
@@ -65,7 +64,7 @@ def looks_of(data: Sequence[LiveFile], deletes: Sequence[LiveDelete], seen: Sequ
     of_data, of_deletes = seen[: len(data)], seen[len(data) :]
     return Looks(
         {place_of(file): look for file, look in zip(data, of_data, strict=True)},
-        {_id(delete): look for delete, look in zip(deletes, of_deletes, strict=True)},
+        {delete.id: look for delete, look in zip(deletes, of_deletes, strict=True)},
     )
 
 
@@ -102,9 +101,9 @@ def _hindrance(entries: Sequence[LiveFile], looks: Looks) -> str:
     told = [{(id_, entry.spec_id, repr(entry.partition)) for id_ in looks.of(entry).told} for entry in entries]
     if any(one != told[0] for one in told):
         return "it lacks columns that its partitions tell, and each registration tells others"
-    reached = {_id(delete) for delete in oldest.deletes}
+    reached = {delete.id for delete in oldest.deletes}
     for later in entries[1:]:
-        if {_id(delete) for delete in later.deletes} != reached and not _refused(later, oldest):
+        if {delete.id for delete in later.deletes} != reached and not _refused(later, oldest):
             return "some deletes reach one registration and not the other: rows are gone in one and alive in the other"
     return ""
 
@@ -278,13 +277,13 @@ def _key_samples(found: DuplicateKeys, places: Mapping[str, str], *, equal: bool
 def dangling(registered: Registered, names: Mapping[str, frozenset[str]]) -> tuple[LiveDelete, ...]:
     """Deletes that reach no live row. `names` are the data files that position delete files of several name; one of
     which they are not known counts as reaching whatever its partition holds."""
-    reaching: set[_DeleteId] = set()
+    reaching: set[DeleteId] = set()
     for file in registered.data:
         for delete in file.deletes:
             named = names.get(delete.path) if delete.kind is FileKind.POSITION_DELETE and not delete.is_vector else None
             if named is None or file.path in named:
-                reaching.add(_id(delete))
-    return tuple(delete for delete in registered.deletes if _id(delete) not in reaching)
+                reaching.add(delete.id)
+    return tuple(delete for delete in registered.deletes if delete.id not in reaching)
 
 
 def names_in(looks: Looks) -> dict[str, frozenset[str]]:
@@ -342,7 +341,7 @@ _RESTORE = (
 
 def missing_files(registered: Registered, looks: Looks) -> list[Finding]:
     seen: list[tuple[LiveFile | LiveDelete, FileLook]] = [(file, looks.of(file)) for file in registered.first]
-    seen += [(delete, looks.deletes[_id(delete)]) for delete in to_look_at(registered)[1]]
+    seen += [(delete, looks.deletes[delete.id]) for delete in to_look_at(registered)[1]]
     gone = list(dict.fromkeys(file.path for file, look in seen if look.size is None))
     findings = []
     if gone:
@@ -417,10 +416,6 @@ def unreadable_rows(registered: Registered, looks: Looks) -> list[str]:
 
 
 # words
-
-
-def _id(delete: LiveDelete) -> _DeleteId:
-    return delete.path, delete.offset
 
 
 def _files(things: Sequence[Any], noun: str) -> str:

@@ -33,7 +33,7 @@ from frazil.maintenance.convert.runner import Convert, ConvertCommitter
 from frazil.model.commit import ReplaceFiles
 from frazil.model.compaction import Group, Rewrite, Rewriting
 from frazil.model.conversion import Search
-from frazil.model.files import FileKind, LiveDelete, LiveFile, LiveFiles
+from frazil.model.files import DeleteId, FileKind, LiveDelete, LiveFile, LiveFiles
 from frazil.model.ids import TableName, maintenance_folder
 from frazil.model.ledger import TableHead
 from frazil.model.partition import PartitionSpec
@@ -114,11 +114,11 @@ class Repairs:
         """Removes deletes that reach nothing. `names` are the data files that position delete files name."""
 
         def prepare(head: TableHead, registered: Registered) -> Prepared | None:
-            wanted = {_id(delete) for delete in dangling(registered, names)}
+            wanted = {delete.id for delete in dangling(registered, names)}
             run = self._tools.clock.new_uuid()
 
             def plan_on(now: Registered) -> ReplaceFiles | None:
-                still = tuple(delete for delete in dangling(now, names) if _id(delete) in wanted)
+                still = tuple(delete for delete in dangling(now, names) if delete.id in wanted)
                 summary = summary_of(ACTION, run, dangling_delete_files=len(still))
                 return ReplaceFiles(files=(), summary=summary, removed_deletes=still, rewrites=True) if still else None
 
@@ -331,9 +331,8 @@ def unchanged(planned: Sequence[LiveFile], now: Registered, may_come: Callable[[
 
 
 def _alone(file: LiveFile) -> Group:
-    by_position = tuple(delete for delete in file.deletes if delete.kind is FileKind.POSITION_DELETE)
     return Group(
-        files=(replace(file, deletes=by_position),),
+        files=(file.by_position(),),
         reason="it is registered twice",
         file_bytes=max(file.size * 2, 1),
         sequence_until=file.sequence_number,
@@ -344,8 +343,8 @@ def _registration(file: LiveFile) -> tuple[int, int, str]:
     return file.sequence_number, file.spec_id, repr(file.partition)
 
 
-def _reaching(files: Iterable[LiveFile]) -> dict[tuple[str, int | None], LiveDelete]:
-    return {_id(delete): delete for file in files for delete in file.deletes}
+def _reaching(files: Iterable[LiveFile]) -> dict[DeleteId, LiveDelete]:
+    return {delete.id: delete for file in files for delete in file.deletes}
 
 
 def _own_deletes(paths: Iterable[str], now: Registered) -> tuple[LiveDelete, ...]:
@@ -365,7 +364,3 @@ def _everywhere(specs: Sequence[PartitionSpec]) -> frozenset[int]:
 def _never(now: Registered) -> ReplaceFiles | None:
     """Look again first."""
     return None
-
-
-def _id(delete: LiveDelete) -> tuple[str, int | None]:
-    return delete.path, delete.offset

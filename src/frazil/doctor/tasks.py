@@ -29,8 +29,8 @@ from frazil.data.deletes.positions import read_positions
 from frazil.data.deletes.vectors import DamagedVector, read_vector
 from frazil.data.parquet_writer import RollingWriter
 from frazil.data.partition_values import json_scalar, json_values
-from frazil.data.partitioned_writer import PartitionedWriter, PartitionFile
-from frazil.data.read.live_rows import LINEAGE, live_rows, written_fields
+from frazil.data.partitioned_writer import PartitionedWriter
+from frazil.data.read.live_rows import live_rows, written_fields
 from frazil.data.read.parquet import DamagedFile, bound_name, open_parquet
 from frazil.data.transforms import BoundField, bind_spec
 from frazil.doctor.duplicates import KeySearch
@@ -46,11 +46,11 @@ from frazil.doctor.examination import (
 )
 from frazil.errors import BadInput, ConfigError, TableChanged
 from frazil.ingest.write.write_job import run_on_executors, running_task
+from frazil.maintenance.compact.rewritten_files import data_file
 from frazil.model.compaction import RewrittenTable
 from frazil.model.conversion import Search
-from frazil.model.files import FileClosed, FileKind, LiveDelete, LiveFile
+from frazil.model.files import FileKind, LiveDelete, LiveFile
 from frazil.model.partition import PartitionSpec
-from frazil.model.position import BatchNumber
 from frazil.model.schema import Field, Schema, StructOf
 from frazil.spark.bins import Piece, pieces
 from frazil.storage.files.open_file import open_input
@@ -58,7 +58,6 @@ from frazil.storage.files.open_file import open_input
 FILES_A_JOB = 2_048
 """So often somebody is told how far it is."""
 _PARQUET = "parquet"
-_NO_EPOCH = BatchNumber(0)
 _NO_LINEAGE = 2
 
 
@@ -77,7 +76,8 @@ class SparkExamining:
         on_done: Callable[[int], None] = lambda files: None,
     ) -> tuple[FileLook, ...]:
         """See the port."""
-        files: list[LiveFile | LiveDelete] = [*map(light, data), *(replace(one, entry={}) for one in deletes)]
+        files: list[LiveFile | LiveDelete] = [file.light() for file in data]
+        files += [replace(one, entry={}) for one in deletes]
         found: list[FileLook] = []
         for start in range(0, len(files), FILES_A_JOB):
             found += self._look(table, files[start : start + FILES_A_JOB])
@@ -113,7 +113,7 @@ class SparkExamining:
             except (BadInput, ConfigError) as error:
                 return piece.number, Placed(piece.what.path, failure=error.message)
 
-        placed = run_on_executors(self._spark, task, pieces(map(light, files), lambda file: file.size))
+        placed = run_on_executors(self._spark, task, pieces((file.light() for file in files), lambda file: file.size))
         return tuple(one for _, one in sorted(placed, key=lambda one: one[0]))
 
 
@@ -199,7 +199,7 @@ def place_rows(table: RewrittenTable, file: LiveFile, folder: Folder, attempt: s
     except BaseException:
         writer.abandon()
         raise
-    return Placed(file.path, tuple(_message(table, file, folder, one) for one in closed))
+    return Placed(file.path, tuple(data_file(table, (file.spec_id, one.partition), one.file) for one in closed))
 
 
 # rows and their partitions
@@ -282,35 +282,9 @@ def spec_of(table: RewrittenTable, file: LiveFile) -> PartitionSpec:
     return next(spec for spec in table.specs if spec.spec_id == file.spec_id)
 
 
-def light(file: LiveFile) -> LiveFile:
-    """Without what only a commit needs."""
-    return replace(file, bounds={}, deletes=tuple(replace(delete, entry={}) for delete in file.deletes))
-
-
 def _size_of(path: str, storage: Mapping[str, str]) -> int | None:
     try:
         with open_input(path, storage) as source:
             return int(source.size())
     except TableChanged:
         return None
-
-
-def _message(table: RewrittenTable, file: LiveFile, folder: Folder, closed: PartitionFile) -> FileClosed:
-    # A reader that pruned by the bounds of a row id would have to know that they are those of this file alone.
-    hidden = {field.id for field in LINEAGE}
-    return FileClosed(
-        table=table.name,
-        epoch=_NO_EPOCH,
-        batch_id=folder.run,
-        worker=0,
-        schema_id=table.schema.schema_id,
-        spec_id=file.spec_id,
-        path=closed.file.path,
-        kind=FileKind.DATA,
-        records=closed.file.records,
-        size=closed.file.size,
-        partition=closed.partition,
-        metrics=tuple(column for column in closed.file.metrics if column.field_id not in hidden),
-        split_offsets=closed.file.split_offsets,
-        digest=closed.file.digest,
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from frazil.model.files import FileClosed, FileKind, LiveDelete, LiveFile
+from frazil.model.files import FileKind, LiveDelete, LiveFile, WrittenFile
 from frazil.model.ids import JobId
 from frazil.model.ledger import BRANCH_FACT, FORMAT, FORMAT_FACT, RESYNC, SOURCE_TIME_FACT, Fence, LedgerEntry
 
@@ -24,7 +24,7 @@ class CommitPlan:
     """
 
     entry: LedgerEntry
-    files: tuple[FileClosed, ...]
+    files: tuple[WrittenFile, ...]
     extra_summary: Mapping[str, str] = field(default_factory=dict)
     forget: bool = False
     removed_deletes: tuple[LiveDelete, ...] = ()
@@ -39,11 +39,11 @@ class CommitPlan:
         return {**facts, **self.extra_summary}
 
     @property
-    def data_files(self) -> tuple[FileClosed, ...]:
+    def data_files(self) -> tuple[WrittenFile, ...]:
         return tuple(f for f in self.files if f.kind is FileKind.DATA)
 
     @property
-    def delete_files(self) -> tuple[FileClosed, ...]:
+    def delete_files(self) -> tuple[WrittenFile, ...]:
         return tuple(f for f in self.files if f.kind.deletes)
 
 
@@ -55,7 +55,7 @@ class ReplaceFiles:
     that take the place of `removed_data` get the sequence number `keeps_sequence`: newer equality deletes reach them
     (H15). New deletes get `deletes_sequence`, if it is said: they reach no newer file."""
 
-    files: tuple[FileClosed, ...]
+    files: tuple[WrittenFile, ...]
     summary: Mapping[str, str]
     removed_deletes: tuple[LiveDelete, ...] = ()
     must_exist: tuple[str, ...] = ()

@@ -15,11 +15,11 @@ together; workers read, write and follow the rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import UUID
 
-from frazil.model.files import FileClosed, FileKind, LiveDelete, LiveFile
+from frazil.model.files import FileKind, LiveDelete, LiveFile, WrittenFile
 from frazil.model.schema import LONG, Field
 from frazil.model.sort import Order, OrderField
 from frazil.model.table import Table
@@ -70,6 +70,10 @@ class Group:
             if any(delete.kind is not FileKind.POSITION_DELETE for delete in file.deletes):
                 raise ValueError(f"{file.path}: equality deletes stay as they are, and do not belong to a group")
 
+    def light(self) -> Group:
+        """Without what only a commit needs."""
+        return replace(self, files=tuple(file.light() for file in self.files))
+
     @property
     def sequence_from(self) -> int:
         return max(file.sequence_number for file in self.files)
@@ -110,7 +114,7 @@ class RewriteResult:
     be read here, and nothing came of the group. `row_maps` if it was sorted: of all files, in their order."""
 
     group: int
-    files: tuple[FileClosed, ...] = ()
+    files: tuple[WrittenFile, ...] = ()
     left_out: tuple[bytes, ...] = ()
     failure: str | None = None
     row_maps: tuple[RowMap, ...] = ()
@@ -144,7 +148,7 @@ class Reprojected:
     """Deletes that follow the rows into the rewritten files. `replaced` are carried deletes whose rows are all in
     them. `undone` are groups of which a row that was left out is alive again: they must not be published."""
 
-    files: tuple[FileClosed, ...] = ()
+    files: tuple[WrittenFile, ...] = ()
     replaced: tuple[LiveDelete, ...] = ()
     rows: int = 0
     undone: tuple[int, ...] = ()

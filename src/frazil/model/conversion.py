@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
-from frazil.model.files import FileClosed, FileKind, LiveFile
+from frazil.model.files import FileKind, LiveFile, WrittenFile
 from frazil.model.ids import TableName
 from frazil.model.schema import Field
 from frazil.model.table import Table
@@ -94,7 +94,7 @@ class Marked:
     """A vector, or a position delete file of one partition, that was written; `data_files` are those it is for, and
     `fresh` the rows in it that were not deleted by position before."""
 
-    file: FileClosed
+    file: WrittenFile
     data_files: tuple[str, ...]
     fresh: int
 
@@ -107,5 +107,5 @@ class Converting(Protocol):
         on: a vector for each data file with such rows, of all rows that are then deleted by position. Raises
         UnreadableFile, TableChanged for a file that is gone, StorageUnavailable."""
 
-    def merged(self, search: Search, vector: FileClosed, file: LiveFile) -> FileClosed:
+    def merged(self, search: Search, vector: WrittenFile, file: LiveFile) -> WrittenFile:
         """A vector of what one of this search deletes and of what the file's deletes delete by now. Raises alike."""

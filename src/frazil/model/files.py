@@ -16,13 +16,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 from frazil.model.ids import TableName
 from frazil.model.position import Position
+
+DeleteId = tuple[str, int | None]
+Place = tuple[int, tuple[Any, ...]]
+"""A spec's id and a partition of it."""
 
 
 class FileKind(StrEnum):
@@ -67,19 +71,14 @@ class ColumnMetrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileClosed:
-    """One finished file of one epoch, with all that a manifest entry needs.
+class WrittenFile:
+    """One finished file, with all that a manifest entry needs.
 
-    The coordinator never opens the file, so a wrong field here becomes a wrong table.
+    Whoever commits never opens the file, so a wrong field here becomes a wrong table.
     `file_hash` covers what the manifest will say; `digest` is the SHA-256 of the bytes written.
     `partition` holds the values of the partition fields in spec order, in Iceberg's JSON single-value form.
     """
 
-    table: TableName
-    epoch: Position
-    batch_id: UUID
-    worker: int
-    schema_id: int
     spec_id: int
     path: str
     kind: FileKind
@@ -155,6 +154,17 @@ class FileClosed:
         return {key: value for key, value in entry.items() if value is not None}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileClosed(WrittenFile):
+    """A file of one epoch, as the worker reports it that has written it."""
+
+    table: TableName
+    epoch: Position
+    batch_id: UUID
+    worker: int
+    schema_id: int
+
+
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """Worker `worker` of `workers` has reported every file of the epochs up to `epoch`."""
@@ -194,6 +204,15 @@ class LiveDelete:
     def is_vector(self) -> bool:
         return self.kind is FileKind.POSITION_DELETE and self.offset is not None
 
+    @property
+    def place(self) -> Place:
+        return self.spec_id, self.partition
+
+    @property
+    def id(self) -> DeleteId:
+        """What tells vectors of one Puffin file apart."""
+        return self.path, self.offset
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFile:
@@ -217,6 +236,22 @@ class LiveFile:
     @property
     def vector(self) -> LiveDelete | None:
         return next((delete for delete in self.deletes if delete.is_vector), None)
+
+    @property
+    def place(self) -> Place:
+        return self.spec_id, self.partition
+
+    @property
+    def position_deletes(self) -> tuple[LiveDelete, ...]:
+        return tuple(delete for delete in self.deletes if delete.kind is FileKind.POSITION_DELETE)
+
+    def by_position(self) -> LiveFile:
+        """Without its equality deletes."""
+        return replace(self, deletes=self.position_deletes)
+
+    def light(self) -> LiveFile:
+        """Without what only a commit needs."""
+        return replace(self, bounds={}, deletes=tuple(replace(delete, entry={}) for delete in self.deletes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.model.commit import CommitAnswer, CommitPlan, ReplaceFiles
-from frazil.model.files import FileClosed, LiveDelete, LiveFiles
+from frazil.model.files import LiveDelete, LiveFiles, WrittenFile
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, TableHead
 
@@ -42,14 +42,14 @@ class Located:
     """What takes an epoch's place in the table at one head: all files to add, the vectors they replace, and the data
     files that must still be there. `found` counts older rows that were found."""
 
-    files: tuple[FileClosed, ...]
+    files: tuple[WrittenFile, ...]
     removed_deletes: tuple[LiveDelete, ...] = ()
     must_exist: tuple[str, ...] = ()
     found: int = 0
 
 
 class Locator(Protocol):
-    def locate(self, files: Sequence[FileClosed], head: TableHead, *, by_equality: bool) -> Located:
+    def locate(self, files: Sequence[WrittenFile], head: TableHead, *, by_equality: bool) -> Located:
         """Turns what the workers wrote for one epoch into what is published on this head.
 
         `files` are the epoch's data files, its deleted keys as equality-delete files, and partial rows, of which data

@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from frazil.errors import BadInput, TableChanged, Transient
-from frazil.maintenance.compact.rewritten_files import message
 from frazil.maintenance.compact.sort.row_map import Question, RowMapWriter
 from frazil.maintenance.compact.sort.sort_keys import form
 from frazil.maintenance.compact.sort.sort_ranges import Ranges, SortKeys
 from frazil.maintenance.compact.sort.spark_sort import whole
 from frazil.model.compaction import Group, Rewrite, RewriteResult, RewrittenTable, RowMap
-from frazil.model.files import FileKind, LiveFile
+from frazil.model.files import FileKind, LiveFile, WrittenFile
 from frazil.model.ids import TableName
 from frazil.model.schema import LONG, Field, Schema
 from frazil.model.sort import Order, OrderField
@@ -188,7 +187,7 @@ def test_rows_that_did_not_arrive_are_not_taken_for_deleted() -> None:
     left_out = (BitMap64([1, 2]).serialize(), BitMap64().serialize())
 
     def result(records: int) -> RewriteResult:
-        file = message(rewrite, (0, ()), kind=FileKind.DATA, path="x", records=records, size=1, digest="")
+        file = WrittenFile(spec_id=0, kind=FileKind.DATA, path="x", records=records, size=1, digest="")
         return RewriteResult(0, (file,), left_out, row_maps=(RowMap("t", 1, records),))
 
     assert whole(rewrite, result(18)) == result(18)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from frazil.model.commit import CommitPlan
-from frazil.model.files import FileClosed, FileKind, LiveDelete, LiveFile, LiveFiles
+from frazil.model.files import DeleteId, FileKind, LiveDelete, LiveFile, LiveFiles, WrittenFile
 from frazil.model.partition import exact_values
 
 FILE_PATH_ID = 2147483546
@@ -30,7 +30,6 @@ FILE_PATH_ID = 2147483546
 Entry = LiveFile | LiveDelete
 FloatPlaces = Mapping[int, Mapping[int, str]]
 """By spec, see `exact_values`."""
-DeleteKey = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Listing:
 
     snapshot_id: int | None
     data: Mapping[str, LiveFile]
-    deletes: Mapping[DeleteKey, LiveDelete]
+    deletes: Mapping[DeleteId, LiveDelete]
     everywhere: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
@@ -85,12 +84,12 @@ def changed(
         if isinstance(entry, LiveFile):
             data.pop(entry.path, None)
         else:
-            deletes.pop(_key(entry), None)
+            deletes.pop(entry.id, None)
     for entry in came:
         if isinstance(entry, LiveFile):
             data[entry.path] = entry
         else:
-            deletes[_key(entry)] = entry
+            deletes[entry.id] = entry
     return Listing(snapshot_id, data, deletes, listing.everywhere | everywhere)
 
 
@@ -116,7 +115,7 @@ def applied(listing: Listing) -> LiveFiles:
     positions: dict[Any, list[LiveDelete]] = {}
     equality: dict[Any, list[LiveDelete]] = {}
     for delete in sorted(listing.deletes.values(), key=lambda delete: (delete.sequence_number, delete.path)):
-        place = _place(delete)
+        place = delete.place
         if delete.is_vector and delete.data_file is not None:
             vectors.setdefault(delete.data_file, []).append(delete)
         elif delete.kind is FileKind.POSITION_DELETE and delete.data_file is not None:
@@ -128,7 +127,7 @@ def applied(listing: Listing) -> LiveFiles:
     by_place, by_equality = _Suffixes(positions), _Suffixes(equality)
 
     def deletes_of(file: LiveFile) -> tuple[LiveDelete, ...]:
-        place, number = _place(file), file.sequence_number
+        place, number = file.place, file.sequence_number
         after = (*by_equality.after(place, number), *by_equality.after(None, number))
         # One at most, unless a writer broke the specification (H23): then all of them are shown, to be merged.
         own = tuple(vector for vector in vectors.get(file.path, ()) if vector.sequence_number >= number)
@@ -189,14 +188,6 @@ class _Suffixes:
         return self._cut[place, start]
 
 
-def _place(entry: Entry) -> tuple[int, tuple[Any, ...]]:
-    return entry.spec_id, entry.partition
-
-
-def _key(delete: LiveDelete) -> DeleteKey:
-    return delete.path, delete.offset
-
-
 def _listed(values: Any) -> Iterable[Any]:
     return values.values() if isinstance(values, Mapping) else values
 
@@ -220,7 +211,7 @@ def _only_data_file(kind: FileKind, json: Mapping[str, Any]) -> str | None:
     return lower.decode() if lower is not None and lower == upper else None
 
 
-def _own_data(file: FileClosed, sequence_number: int, bounds_of: frozenset[int]) -> LiveFile:
+def _own_data(file: WrittenFile, sequence_number: int, bounds_of: frozenset[int]) -> LiveFile:
     bounds = {
         m.field_id: (m.lower, m.upper)
         for m in sorted(file.metrics, key=lambda m: m.field_id)
@@ -239,7 +230,7 @@ def _own_data(file: FileClosed, sequence_number: int, bounds_of: frozenset[int])
     )
 
 
-def _own_delete(file: FileClosed, sequence_number: int) -> LiveDelete:
+def _own_delete(file: WrittenFile, sequence_number: int) -> LiveDelete:
     entry = parse_entry(file.manifest_json(), sequence_number)
     assert isinstance(entry, LiveDelete)
     return entry

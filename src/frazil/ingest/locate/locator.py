@@ -24,9 +24,9 @@ from pyroaring import BitMap64
 
 from frazil.clock import Clock
 from frazil.data import partition_values
+from frazil.data.deletes.delete_files import VECTORS_FROM_VERSION, write_position_deletes, write_vectors
 from frazil.data.deletes.deleted_rows import DeletedRows
-from frazil.data.deletes.positions import write_positions
-from frazil.data.deletes.vectors import to_bitmap, write_puffin
+from frazil.data.deletes.vectors import to_bitmap
 from frazil.data.keys.codec import KeyCodec, Keys
 from frazil.data.keys.index import KeyIndex
 from frazil.data.keys.index_cache import FileIdentity, IndexCache
@@ -36,7 +36,6 @@ from frazil.data.transforms import bind_spec
 from frazil.errors import FrazilError
 from frazil.ingest.locate.completing import complete
 from frazil.ingest.locate.search import (
-    VECTORS_FROM_VERSION,
     DeletedPositions,
     SearchMode,
     WantedKeys,
@@ -50,7 +49,7 @@ from frazil.ingest.locate.search import (
 )
 from frazil.ingest.locate.searched_table import SearchedTable
 from frazil.model.arrow import value_type
-from frazil.model.files import FileClosed, FileKind, LiveFile
+from frazil.model.files import FileClosed, FileKind, LiveFile, WrittenFile
 from frazil.model.ids import key_delete_path, position_delete_path, prefix_of, vectors_path
 from frazil.model.ledger import TableHead
 from frazil.model.partition import PartitionSpec
@@ -72,7 +71,7 @@ class Searches(Protocol):
     def tasks(self, table: SearchedTable, files: Sequence[LiveFile], keys: Keys) -> Found:
         """The matching positions of every one of these files. Raises UnreadableFile and whatever tasks meet."""
 
-    def join(self, table: SearchedTable, files: Sequence[FileClosed], snapshot_id: int) -> Found:
+    def join(self, table: SearchedTable, files: Sequence[WrittenFile], snapshot_id: int) -> Found:
         """The matching positions of all files of the snapshot that have any."""
 
 
@@ -123,11 +122,11 @@ class TableLocator:
         self._bounds_of = (table.key[0].id,) if len(table.key) == 1 else ()
         self._epoch = _Epoch(())
 
-    def locate(self, files: Sequence[FileClosed], head: TableHead, *, by_equality: bool) -> Located:
+    def locate(self, files: Sequence[WrittenFile], head: TableHead, *, by_equality: bool) -> Located:
         """See the port. Raises ConfigError for key types that cannot be searched, UnreadableFile for a file that
         nobody here can read, TableChanged for one that is gone, StorageUnavailable."""
         data = tuple(file for file in files if file.kind is FileKind.DATA)
-        partial = tuple(file for file in files if file.kind is FileKind.PARTIAL)
+        partial = tuple(file for file in files if isinstance(file, FileClosed) and file.kind is FileKind.PARTIAL)
         if by_equality and partial:
             raise AssertionError(f"{self.table.name}: deletes by key cannot complete {partial[0].path}")
         if by_equality:
@@ -141,7 +140,7 @@ class TableLocator:
         if not deletions:
             return Located(files=data)
         vectors = self.table.format_version >= VECTORS_FROM_VERSION
-        written = self._vectors(files[0], deletions) if vectors else self._positions(files[0], deletions)
+        written = self._vectors(files[0].path, deletions) if vectors else self._positions(files[0].path, deletions)
         return Located(
             files=(*data, *written),
             removed_deletes=tuple(old for one in deletions for old in one.replaced) if vectors else (),
@@ -152,7 +151,7 @@ class TableLocator:
     # search
 
     def _deletions(
-        self, files: Sequence[FileClosed], live: Sequence[LiveFile], head: TableHead
+        self, files: Sequence[WrittenFile], live: Sequence[LiveFile], head: TableHead
     ) -> list[DeletedPositions]:
         epoch = self._known(files)
         records = sum(file.records for file in files)
@@ -185,13 +184,13 @@ class TableLocator:
         indexed = self._roads is None or self._roads.local
         return complete(self.table, partial, deletions, self._attempt(), self._index, indexed=indexed)
 
-    def _known(self, files: Sequence[FileClosed]) -> _Epoch:
+    def _known(self, files: Sequence[WrittenFile]) -> _Epoch:
         paths = tuple(file.path for file in files)
         if self._epoch.paths != paths:
             self._epoch = _Epoch(paths)
         return self._epoch
 
-    def _read_keys(self, epoch: _Epoch, files: Sequence[FileClosed], live: Sequence[LiveFile]) -> None:
+    def _read_keys(self, epoch: _Epoch, files: Sequence[WrittenFile], live: Sequence[LiveFile]) -> None:
         keys = [self._index(f.path, f.size).keys for f in files if f.kind is FileKind.DATA]
         keys += [self.table.index(f.path, f.size).keys for f in files if f.kind is not FileKind.DATA]
         epoch.keys = Keys.concat(keys).sorted()
@@ -223,7 +222,7 @@ class TableLocator:
         with ThreadPoolExecutor(_THREADS) as pool:
             return dict(pool.map(find, files))
 
-    def _join(self, epoch: _Epoch, files: Sequence[FileClosed], live: Sequence[LiveFile], head: TableHead) -> None:
+    def _join(self, epoch: _Epoch, files: Sequence[WrittenFile], live: Sequence[LiveFile], head: TableHead) -> None:
         if self._roads is None or head.snapshot_id is None:
             raise AssertionError(f"{self.table.name}: a join needs Spark and a snapshot")
         todo = unsearched(live, epoch.found)
@@ -239,7 +238,7 @@ class TableLocator:
         return self._cache.get_or_build(identity, self._codec.signature, lambda: self.table.index(path, size))
 
     def _partitions(
-        self, files: Sequence[FileClosed], specs: Sequence[PartitionSpec]
+        self, files: Sequence[WrittenFile], specs: Sequence[PartitionSpec]
     ) -> dict[int, frozenset[tuple[Any, ...]]]:
         if not specs:
             return {}
@@ -251,7 +250,7 @@ class TableLocator:
                 found[spec_id].update(part.values for part, _ in partition_values.by_partition(batch, fields))
         return {spec_id: frozenset(values) for spec_id, values in found.items()}
 
-    def _key_batches(self, files: Iterable[FileClosed]) -> Iterable[pa.RecordBatch]:
+    def _key_batches(self, files: Iterable[WrittenFile]) -> Iterable[pa.RecordBatch]:
         """The key columns of the epoch's own files, in the types in which values are handed on."""
         for file in files:
             for batch in read_keys(file.path, file.size, self.table.key, self.table.storage, self.table.name_mapping):
@@ -263,50 +262,29 @@ class TableLocator:
 
     # write
 
-    def _vectors(self, like: FileClosed, deletions: Sequence[DeletedPositions]) -> list[FileClosed]:
-        path = vectors_path(prefix_of(like.path), self._attempt())
-        puffin = write_puffin(path, {one.file.path: one.all for one in deletions}, self.table.storage)
-        messages = []
-        for one, blob in zip(deletions, puffin.blobs, strict=True):
-            self._deleted.remember(path, blob, one.all)
-            messages.append(
-                self._message(
-                    like,
-                    FileKind.POSITION_DELETE,
-                    path=path,
-                    records=len(one.all),
-                    size=puffin.size,
-                    digest=puffin.digest,
-                    spec_id=one.file.spec_id,
-                    partition=one.file.partition,
-                    vector=blob,
-                )
-            )
-        return messages
+    def _vectors(self, like: str, deletions: Sequence[DeletedPositions]) -> list[WrittenFile]:
+        path, rows = vectors_path(prefix_of(like), self._attempt()), {one.file.path: one.all for one in deletions}
+        places = {one.file.path: one.file.place for one in deletions}
+        written = write_vectors(path, rows, places, self.table.storage)
+        for one in written:
+            assert one.vector is not None
+            self._deleted.remember(path, one.vector, rows[one.vector.data_file])
+        return written
 
-    def _positions(self, like: FileClosed, deletions: Sequence[DeletedPositions]) -> list[FileClosed]:
-        prefix, attempt, messages = prefix_of(like.path), self._attempt(), []
-        for number, ((spec_id, partition), group) in enumerate(by_partition(deletions).items()):
-            path = position_delete_path(prefix, attempt, number)
-            rows = {one.file.path: one.fresh for one in group}
-            closed = write_positions(path, rows, self.table.parquet, self.table.storage)
-            messages.append(
-                self._message(
-                    like,
-                    FileKind.POSITION_DELETE,
-                    path=path,
-                    records=closed.records,
-                    size=closed.size,
-                    digest=closed.digest,
-                    metrics=closed.metrics,
-                    split_offsets=closed.split_offsets,
-                    spec_id=spec_id,
-                    partition=partition,
-                )
+    def _positions(self, like: str, deletions: Sequence[DeletedPositions]) -> list[WrittenFile]:
+        prefix, attempt, parquet = prefix_of(like), self._attempt(), self.table.parquet
+        return [
+            write_position_deletes(
+                position_delete_path(prefix, attempt, number),
+                {one.file.path: one.fresh for one in group},
+                place,
+                parquet,
+                self.table.storage,
             )
-        return messages
+            for number, (place, group) in enumerate(by_partition(deletions).items())
+        ]
 
-    def _equality_deletes(self, data: Sequence[FileClosed]) -> list[FileClosed]:
+    def _equality_deletes(self, data: Sequence[WrittenFile]) -> list[WrittenFile]:
         if not data:
             return []
         prefix, attempt = prefix_of(data[0].path), self._attempt()
@@ -329,32 +307,15 @@ class TableLocator:
             writer.abandon()
             raise
         return [
-            self._message(
-                data[0],
-                FileKind.EQUALITY_DELETE,
-                path=one.path,
-                records=one.records,
-                size=one.size,
-                digest=one.digest,
-                metrics=one.metrics,
-                split_offsets=one.split_offsets,
+            WrittenFile(
+                kind=FileKind.EQUALITY_DELETE,
                 spec_id=table.delete_spec.spec_id,
                 partition=(None,) * len(table.delete_spec.fields),
                 equality_ids=tuple(field.id for field in table.key),
+                **one.facts,
             )
             for one in closed
         ]
-
-    def _message(self, like: FileClosed, kind: FileKind, **facts: Any) -> FileClosed:
-        return FileClosed(
-            table=like.table,
-            epoch=like.epoch,
-            batch_id=like.batch_id,
-            worker=like.worker,
-            schema_id=like.schema_id,
-            kind=kind,
-            **facts,
-        )
 
     def _attempt(self) -> str:
         return self._clock.new_uuid().hex

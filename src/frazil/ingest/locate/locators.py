@@ -26,7 +26,7 @@ from frazil.ingest.locate.locator import LookupCounts, Searches, TableLocator
 from frazil.ingest.locate.search import SearchMode
 from frazil.ingest.locate.searched_table import SearchedTable
 from frazil.ingest.locate.spark_search import SparkSearch
-from frazil.model.files import FileClosed
+from frazil.model.files import WrittenFile
 from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
 from frazil.model.ports import Committer, Located
@@ -123,7 +123,7 @@ class LocatorOf:
         self._name = table
         self._current: TableLocator | None = None
 
-    def locate(self, files: Sequence[FileClosed], head: TableHead, *, by_equality: bool) -> Located:
+    def locate(self, files: Sequence[WrittenFile], head: TableHead, *, by_equality: bool) -> Located:
         """See the port."""
         table = self._locators.searched(self._name, head)
         if self._current is None or self._current.table != table:

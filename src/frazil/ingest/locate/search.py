@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from frazil.data.keys.codec import Keys
-from frazil.model.files import FileKind, LiveDelete, LiveFile
+from frazil.model.files import LiveDelete, LiveFile, Place
 from frazil.model.partition import PartitionSpec, result_type
 from frazil.model.schema import DATE, INT, LONG, STRING, Decimal, Field, Primitive
 
-VECTORS_FROM_VERSION = 3
 HERE_MAX = 200_000_000
 BROADCAST_MAX = 5_000_000
 _SPELLED_ONE_WAY = (INT, LONG, STRING, DATE)
@@ -122,15 +121,15 @@ def deletion(file: LiveFile, matched: BitMap64, deleted: BitMap64) -> DeletedPos
     fresh = matched - deleted
     if not fresh:
         return None
-    own = tuple(one for one in file.deletes if one.kind is FileKind.POSITION_DELETE and one.data_file == file.path)
+    own = tuple(one for one in file.position_deletes if one.data_file == file.path)
     return DeletedPositions(file, fresh, matched | deleted, own)
 
 
-def by_partition(deletions: Iterable[DeletedPositions]) -> dict[tuple[int, tuple[Any, ...]], list[DeletedPositions]]:
+def by_partition(deletions: Iterable[DeletedPositions]) -> dict[Place, list[DeletedPositions]]:
     """A position delete file belongs to one partition of one spec, those of its data files (H22)."""
-    grouped: dict[tuple[int, tuple[Any, ...]], list[DeletedPositions]] = {}
+    grouped: dict[Place, list[DeletedPositions]] = {}
     for one in sorted(deletions, key=lambda one: one.file.path):
-        grouped.setdefault((one.file.spec_id, one.file.partition), []).append(one)
+        grouped.setdefault(one.file.place, []).append(one)
     return grouped
 
 

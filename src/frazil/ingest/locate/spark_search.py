@@ -32,7 +32,7 @@ from frazil.ingest.locate.locator import Found
 from frazil.ingest.locate.searched_table import SearchedTable
 from frazil.ingest.write.write_job import run_on_executors
 from frazil.model.arrow import value_type
-from frazil.model.files import FileClosed, LiveFile
+from frazil.model.files import LiveFile, WrittenFile
 from frazil.model.schema import UUID, Field
 from frazil.sources.base import InputPartition
 from frazil.spark.bins import binned, members
@@ -81,7 +81,7 @@ class SparkSearch:
             found[path] = BitMap64.deserialize(bitmap)
         return found
 
-    def join(self, table: SearchedTable, files: Sequence[FileClosed], snapshot_id: int) -> Found:
+    def join(self, table: SearchedTable, files: Sequence[WrittenFile], snapshot_id: int) -> Found:
         codec = KeyCodec(table.key)
         numeric = codec.encode([pa.array([], value_type(field.type)) for field in table.key]).exact is None
         kind = _NUMBERS if numeric else _BYTES

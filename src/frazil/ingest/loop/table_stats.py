@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from frazil.model.commit import CommitPlan
-from frazil.model.files import FileClosed, FileKind, LiveDelete
+from frazil.model.files import FileKind, LiveDelete, WrittenFile
 from frazil.model.ledger import TableHead
 
 
@@ -91,7 +91,7 @@ class Added:
         return Added(self.commits - before.commits, self.files - before.files, self.size - before.size)
 
 
-def _rows(deletes: Iterable[FileClosed | LiveDelete], kind: FileKind = FileKind.POSITION_DELETE) -> int:
+def _rows(deletes: Iterable[WrittenFile | LiveDelete], kind: FileKind = FileKind.POSITION_DELETE) -> int:
     return sum(delete.records for delete in deletes if delete.kind is kind)
 
 

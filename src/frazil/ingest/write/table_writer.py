@@ -179,16 +179,11 @@ class TableEpochWriter:
             worker=self._place.shard,
             schema_id=self._task.schema.schema_id,
             spec_id=self._task.delete_spec.spec_id if kind is FileKind.EQUALITY_DELETE else self._task.spec.spec_id,
-            path=file.path,
             kind=kind,
-            records=file.records,
-            size=file.size,
             partition=partition,
-            metrics=() if kind is FileKind.PARTIAL else file.metrics,
             equality_ids=self._equality_ids if kind is FileKind.EQUALITY_DELETE else (),
-            split_offsets=file.split_offsets,
-            digest=file.digest,
             sort_order_id=self._task.sort_order_id if sorted_as_a_whole else None,
+            **(file.facts if kind is not FileKind.PARTIAL else {**file.facts, "metrics": ()}),
         )
 
 

@@ -23,13 +23,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from frazil.maintenance.compact.order import order_of
-from frazil.maintenance.compact.rebase import DeleteId, by_position, delete_id
 from frazil.model.compaction import Group, Rewrite, RewrittenTable
-from frazil.model.files import FileKind, LiveDelete, LiveFile, LiveFiles
+from frazil.model.files import DeleteId, FileKind, LiveDelete, LiveFile, LiveFiles, Place
 from frazil.model.ids import maintenance_folder
 from frazil.model.schema import VARIANT, ListOf, MapOf, StructOf, Type
 from frazil.model.sort import Order, SortField, run_of
@@ -41,7 +39,6 @@ _SLACK = 1.25
 """A group that was to fill one file must not leave a crumb in a second one, if its rows compress a little worse."""
 _TINY = 0.2
 """Of the target. Sorted rows compress better: what was to be a full file may become a small one, but hardly this."""
-_Partition = tuple[int, tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +146,10 @@ def plan_compaction(
         return None
     look = _Look(settings, order, _dead_shares(live))
     written = {field.id for field in table.schema}
-    partitions: dict[_Partition, list[LiveFile]] = {}
+    partitions: dict[Place, list[LiveFile]] = {}
     for file in live.files:
         if file.format == _PARQUET and _read_by(file) <= written:
-            partitions.setdefault((file.spec_id, file.partition), []).append(by_position(file))
+            partitions.setdefault(file.place, []).append(file.by_position())
     deletes = _equality_numbers(live)
     found: list[tuple[int, str, Group]] = []
     for place, files in partitions.items():
@@ -192,13 +189,13 @@ def _has_variant(type_: Type) -> bool:
             return type_ == VARIANT
 
 
-def _equality_numbers(live: LiveFiles) -> dict[_Partition, list[int]]:
+def _equality_numbers(live: LiveFiles) -> dict[Place, list[int]]:
     """Sequence numbers of the equality deletes that reach files of a partition, ascending."""
-    found: dict[_Partition, set[int]] = {}
+    found: dict[Place, set[int]] = {}
     for file in live.files:
         numbers = {one.sequence_number for one in file.deletes if one.kind is FileKind.EQUALITY_DELETE}
         if numbers:
-            found.setdefault((file.spec_id, file.partition), set()).update(numbers)
+            found.setdefault(file.place, set()).update(numbers)
     return {place: sorted(numbers) for place, numbers in found.items()}
 
 
@@ -218,18 +215,18 @@ def _dead_shares(live: LiveFiles) -> dict[str, float]:
     reached: dict[DeleteId, int] = {}
     for file in live.files:
         for delete in _shared(file):
-            reached[delete_id(delete)] = reached.get(delete_id(delete), 0) + file.records
+            reached[delete.id] = reached.get(delete.id, 0) + file.records
     shares = {}
     for file in live.files:
         own = sum(delete.records for delete in file.deletes if delete.data_file == file.path)
-        others = sum(delete.records * file.records / max(reached[delete_id(delete)], 1) for delete in _shared(file))
+        others = sum(delete.records * file.records / max(reached[delete.id], 1) for delete in _shared(file))
         if own or others:
             shares[file.path] = min(1.0, (own + others) / max(file.records, 1))
     return shares
 
 
 def _shared(file: LiveFile) -> Iterable[LiveDelete]:
-    return (one for one in file.deletes if one.kind is FileKind.POSITION_DELETE and one.data_file is None)
+    return (one for one in file.position_deletes if one.data_file is None)
 
 
 # which files

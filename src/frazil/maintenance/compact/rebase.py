@@ -10,13 +10,11 @@ a rewrite of an input     makes the group useless: it is dropped, and planned an
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from frazil.model.compaction import Carried, Moved, Rewrite, RewriteResult
-from frazil.model.files import FileKind, LiveDelete, LiveFile, LiveFiles
-
-DeleteId = tuple[str, int | None]
+from frazil.model.files import DeleteId, FileKind, LiveDelete, LiveFile, LiveFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def settle(
         if why is not None:
             dropped.append(Dropped(result.group, why))
             continue
-        files = tuple(by_position(live[file.path]) for file in group.files)
+        files = tuple(live[file.path].by_position() for file in group.files)
         kept.append(result)
         inputs += files
         if any(_ids(one) != _ids(other) for one, other in zip(group.files, files, strict=True)):
@@ -110,14 +108,14 @@ def _deletes_of(
 ) -> tuple[tuple[LiveDelete, ...], tuple[Carried, ...]]:
     """Deletes by position that reach inputs alone go with them. One that others may need as well stays, unless it is
     fresh and does delete rows of inputs: Iceberg takes deletes in a rewrite in exchange for others only."""
-    mine = {delete_id(delete): delete for file in inputs for delete in file.deletes}
+    mine = {delete.id: delete for file in inputs for delete in file.deletes}
     gone = {file.path for file in inputs}
     others: dict[DeleteId, list[str]] = {}
     for file in now.files:
         if file.path not in gone:
             for delete in file.deletes:
-                if delete_id(delete) in mine:
-                    others.setdefault(delete_id(delete), []).append(file.path)
+                if delete.id in mine:
+                    others.setdefault(delete.id, []).append(file.path)
     removed = tuple(delete for id_, delete in mine.items() if id_ not in others)
     carried = tuple(Carried(mine[id_], tuple(sorted(paths))) for id_, paths in others.items() if id_ in fresh)
     return removed, carried
@@ -127,15 +125,5 @@ def _identity(file: LiveFile) -> tuple[Any, ...]:
     return file.size, file.records, file.sequence_number, file.spec_id, file.partition
 
 
-def by_position(file: LiveFile) -> LiveFile:
-    """Without its equality deletes, which stay as they are."""
-    return replace(file, deletes=tuple(one for one in file.deletes if one.kind is FileKind.POSITION_DELETE))
-
-
 def _ids(file: LiveFile) -> set[DeleteId]:
-    return {delete_id(delete) for delete in file.deletes}
-
-
-def delete_id(delete: LiveDelete) -> DeleteId:
-    """What tells vectors of one Puffin file apart."""
-    return delete.path, delete.offset
+    return {delete.id for delete in file.deletes}

@@ -1,22 +1,17 @@
 """The files of a rewrite: what writes them, and what is told of them.
 
-group --open_writer--> Parquet files --data_message--> FileClosed, of the spec and partition of the inputs (H22)
+group --open_writer--> Parquet files --data_file--> WrittenFile, of the spec and partition of the inputs (H22)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from frazil.data.parquet_writer import ClosedFile, RollingWriter
 from frazil.data.read.live_rows import LINEAGE, written_fields
-from frazil.model.compaction import Group, Rewrite
-from frazil.model.files import FileClosed, FileKind
-from frazil.model.position import BatchNumber
-
-_NO_EPOCH = BatchNumber(0)
-Partition = tuple[int, tuple[Any, ...]]
+from frazil.model.compaction import Group, Rewrite, RewrittenTable
+from frazil.model.files import FileKind, Place, WrittenFile
 
 
 def open_writer(rewrite: Rewrite, group: Group, path_of: Callable[[int], str]) -> RollingWriter:
@@ -32,35 +27,10 @@ def open_writer(rewrite: Rewrite, group: Group, path_of: Callable[[int], str]) -
     )
 
 
-def data_message(rewrite: Rewrite, group: Group, closed: ClosedFile) -> FileClosed:
-    """A data file of the group. It says that it lies in the table's sort order if that is the order of the rewrite."""
+def data_file(table: RewrittenTable, place: Place, closed: ClosedFile, sort_order_id: int | None = None) -> WrittenFile:
+    """What is told of a data file of rewritten rows."""
     # A reader that pruned by the bounds of a row id would have to know that they are those of this file alone.
     hidden = {field.id for field in LINEAGE}
     metrics = tuple(column for column in closed.metrics if column.field_id not in hidden)
-    like = group.files[0]
-    return message(
-        rewrite,
-        (like.spec_id, like.partition),
-        **{**facts(closed), "metrics": metrics},
-        kind=FileKind.DATA,
-        sort_order_id=None if rewrite.order is None else rewrite.order.order_id,
-    )
-
-
-def facts(closed: ClosedFile) -> dict[str, Any]:
-    names = ("path", "records", "size", "digest", "metrics", "split_offsets")
-    return {name: getattr(closed, name) for name in names}
-
-
-def message(rewrite: Rewrite, place: Partition, **told: Any) -> FileClosed:
-    spec_id, partition = place
-    return FileClosed(
-        table=rewrite.table.name,
-        epoch=_NO_EPOCH,
-        batch_id=rewrite.number,
-        worker=0,
-        schema_id=rewrite.table.schema.schema_id,
-        spec_id=spec_id,
-        partition=partition,
-        **told,
-    )
+    facts = {**closed.facts, "metrics": metrics}
+    return WrittenFile(kind=FileKind.DATA, spec_id=place[0], partition=place[1], sort_order_id=sort_order_id, **facts)

@@ -22,7 +22,7 @@ from frazil.maintenance.compact.planner import ACTION, CompactPlan, CompactSetti
 from frazil.maintenance.compact.rebase import Dropped, Rebased, settle
 from frazil.model.commit import ReplaceFiles
 from frazil.model.compaction import Group, Reprojected, Rewrite, RewriteResult, Rewriting, RewrittenTable
-from frazil.model.files import FileClosed, LiveFiles
+from frazil.model.files import LiveFiles, WrittenFile
 from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
 from frazil.model.ports import ReplacingCommitter
@@ -147,7 +147,7 @@ def _done(settled: Rebased, followed: Reprojected) -> Compacted:
     )
 
 
-def _added(settled: Rebased) -> tuple[FileClosed, ...]:
+def _added(settled: Rebased) -> tuple[WrittenFile, ...]:
     return tuple(file for result in settled.kept for file in result.files)
 
 

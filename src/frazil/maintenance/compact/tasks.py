@@ -12,21 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
+from frazil.data.deletes.delete_files import VECTORS_FROM_VERSION, write_position_deletes, write_vectors
 from frazil.data.deletes.deleted_rows import DeletedRows
-from frazil.data.deletes.positions import read_positions, write_positions
-from frazil.data.deletes.vectors import write_puffin
+from frazil.data.deletes.positions import read_positions
 from frazil.data.read.live_rows import live_rows
 from frazil.data.read.parquet import unreadable
 from frazil.errors import BadInput
-from frazil.ingest.locate.search import VECTORS_FROM_VERSION
 from frazil.ingest.write.write_job import run_on_executors, running_task
 from frazil.maintenance.compact.position_map import PositionMap
-from frazil.maintenance.compact.rewritten_files import Partition, data_message, facts, message, open_writer
+from frazil.maintenance.compact.rewritten_files import data_file, open_writer
 from frazil.maintenance.compact.sort.in_memory import SortLimits
 from frazil.maintenance.compact.sort.row_map import Question
 from frazil.maintenance.compact.sort.spark_sort import sort_groups
@@ -39,7 +39,7 @@ from frazil.model.compaction import (
     RewriteResult,
     RewrittenTable,
 )
-from frazil.model.files import FileClosed, FileKind
+from frazil.model.files import Place, WrittenFile
 from frazil.model.ids import position_delete_path, vectors_path
 from frazil.spark.bins import Piece, pieces
 
@@ -61,7 +61,7 @@ class SparkRewriting:
 
     def concatenate(self, rewrite: Rewrite) -> tuple[RewriteResult, ...]:
         """See the port."""
-        light = replace(rewrite, groups=tuple(map(_light, rewrite.groups)))
+        light = replace(rewrite, groups=tuple(group.light() for group in rewrite.groups))
         if rewrite.order is not None:
             return sort_groups(self._spark, light, self._limits, self._tasks)
         bare = replace(rewrite, groups=())
@@ -79,7 +79,7 @@ class SparkRewriting:
     def reproject(self, rewrite: Rewrite, moved: Sequence[Moved], carried: Sequence[Carried]) -> Reprojected:
         """See the port."""
         table, deleted = rewrite.table, DeletedRows()
-        found: dict[Partition, dict[str, BitMap64]] = {}
+        found: dict[Place, dict[str, BitMap64]] = {}
         fresh_of: dict[str, BitMap64] = {}
         undone: list[int] = []
         on_row_maps: list[Moved] = []
@@ -96,12 +96,12 @@ class SparkRewriting:
                 continue
             outputs = one.result.files
             places = PositionMap([file.records for file in one.files], left_out, [file.records for file in outputs])
-            rows = found.setdefault(_place(one), {})
+            rows = found.setdefault(one.files[0].place, {})
             rows.update({outputs[number].path: bitmap for number, bitmap in places.follow(now).items()})
         if undone:
             return Reprojected(undone=tuple(undone))
         for one, rows_of in zip(on_row_maps, self._on_row_maps(rewrite, on_row_maps, fresh_of), strict=True):
-            found.setdefault(_place(one), {}).update(rows_of)
+            found.setdefault(one.files[0].place, {}).update(rows_of)
         count = sum(map(len, fresh_of.values()))
         attempt = self._clock.new_uuid().hex
         if table.format_version >= VECTORS_FROM_VERSION:
@@ -151,25 +151,11 @@ def concatenate(rewrite: Rewrite, number: int, group: Group, attempt: str) -> Re
     except BaseException:
         writer.abandon()
         raise
-    return RewriteResult(number, tuple(data_message(rewrite, group, file) for file in closed), tuple(left_out))
-
-
-def _light(group: Group) -> Group:
-    """Without what only a commit needs."""
-    return replace(
-        group,
-        files=tuple(
-            replace(file, bounds={}, deletes=tuple(replace(delete, entry={}) for delete in file.deletes))
-            for file in group.files
-        ),
-    )
+    place = group.files[0].place
+    return RewriteResult(number, tuple(data_file(table, place, file) for file in closed), tuple(left_out))
 
 
 # deletes that came meanwhile
-
-
-def _place(moved: Moved) -> Partition:
-    return moved.files[0].spec_id, moved.files[0].partition
 
 
 def _asked(moved: Moved, fresh_of: Mapping[str, BitMap64]) -> list[Question]:
@@ -203,7 +189,7 @@ def _carry(
     table: RewrittenTable,
     carried: Sequence[Carried],
     fresh_of: Mapping[str, BitMap64],
-    found: dict[Partition, dict[str, BitMap64]],
+    found: dict[Place, dict[str, BitMap64]],
 ) -> list[Carried]:
     """Those that delete rows of inputs; what they delete elsewhere is added to what is found."""
     replaced = []
@@ -212,40 +198,24 @@ def _carry(
         if not any(rows[path].intersect(fresh) for path, fresh in fresh_of.items() if path in rows):
             continue
         replaced.append(one)
-        mine = found.setdefault((one.delete.spec_id, one.delete.partition), {})
+        mine = found.setdefault(one.delete.place, {})
         for path in one.data_files:
             if path in rows:
                 mine[path] = mine.get(path, BitMap64()) | rows[path]
     return replaced
 
 
-def _vectors(rewrite: Rewrite, found: Mapping[Partition, Mapping[str, BitMap64]], attempt: str) -> list[FileClosed]:
+def _vectors(rewrite: Rewrite, found: Mapping[Place, Mapping[str, BitMap64]], attempt: str) -> list[WrittenFile]:
     places = {path: place for place, rows in found.items() for path in rows}
-    if not places:
-        return []
     bitmaps = {path: found[place][path] for path, place in places.items()}
     path = vectors_path(rewrite.folder, attempt)
-    puffin = write_puffin(path, bitmaps, rewrite.table.storage)
+    return write_vectors(path, bitmaps, places, rewrite.table.storage) if bitmaps else []
+
+
+def _positions(rewrite: Rewrite, found: Mapping[Place, Mapping[str, BitMap64]], attempt: str) -> list[WrittenFile]:
+    paths = (position_delete_path(rewrite.folder, attempt, number) for number in count())
     return [
-        message(
-            rewrite,
-            places[blob.data_file],
-            kind=FileKind.POSITION_DELETE,
-            path=path,
-            records=len(bitmaps[blob.data_file]),
-            size=puffin.size,
-            digest=puffin.digest,
-            vector=blob,
-        )
-        for blob in puffin.blobs
+        write_position_deletes(next(paths), rows, place, rewrite.parquet, rewrite.table.storage)
+        for place, rows in found.items()
+        if rows
     ]
-
-
-def _positions(rewrite: Rewrite, found: Mapping[Partition, Mapping[str, BitMap64]], attempt: str) -> list[FileClosed]:
-    messages = []
-    for number, (place, rows) in enumerate(found.items()):
-        if rows:
-            path = position_delete_path(rewrite.folder, attempt, number)
-            closed = write_positions(path, rows, rewrite.parquet, rewrite.table.storage)
-            messages.append(message(rewrite, place, kind=FileKind.POSITION_DELETE, **facts(closed)))
-    return messages

@@ -21,22 +21,21 @@ live file is removed as it is (H17).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from frazil.data.deletes.delete_files import VECTORS_FROM_VERSION
 from frazil.model.conversion import ConvertedTable, DeleteKeys, KeyColumn, Marked, Search, SearchedFile
-from frazil.model.files import FileClosed, FileKind, LiveDelete, LiveFile, LiveFiles
+from frazil.model.files import DeleteId, FileKind, LiveDelete, LiveFile, LiveFiles, WrittenFile
 from frazil.model.ids import maintenance_folder
 from frazil.model.schema import Decimal, Primitive
 from frazil.model.write import ParquetSettings
 
 ACTION = "convert"
-VECTORS_FROM_VERSION = 3
 _PARQUET = "parquet"
 _Place = tuple[tuple[int, ...], int, tuple[Any, ...]]
 """Key columns, spec and partition: whom deletes of a place reach, one of them tells of all (`LiveFile.deletes`)."""
-_DeleteId = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +114,7 @@ class ConvertPlan:
         places: dict[_Place, int] = {}
         for delete in self.converted:
             places.setdefault(_place(delete), len(places))
-        chosen = {_id(delete) for delete in self.converted}
+        chosen = {delete.id for delete in self.converted}
         return Search(
             table=table.name,
             number=run,
@@ -127,8 +126,8 @@ class ConvertPlan:
             deletes=tuple(DeleteKeys(d.path, d.size, places[_place(d)], d.sequence_number) for d in self.converted),
             files=tuple(
                 SearchedFile(
-                    replace(file, deletes=_by_position(file)),
-                    tuple(sorted({places[_place(delete)] for delete in file.deletes if _id(delete) in chosen})),
+                    file.by_position(),
+                    tuple(sorted({places[_place(delete)] for delete in file.deletes if delete.id in chosen})),
                     _constants(file, table),
                 )
                 for file in self.files
@@ -146,19 +145,19 @@ def plan_conversion(
     settings = settings or ConvertSettings()
     if live.snapshot_id is None:
         return None
-    hindered: dict[_DeleteId, str] = {}
-    reaching: set[_DeleteId] = set()
+    hindered: dict[DeleteId, str] = {}
+    reaching: set[DeleteId] = set()
     for file in live.files:
         for delete in file.deletes:
-            reaching.add(_id(delete))
+            reaching.add(delete.id)
             if delete.kind is FileKind.EQUALITY_DELETE and file.format != _PARQUET:
-                hindered[_id(delete)] = f"it reaches {file.path}, which is {file.format}: rewrite that file as Parquet"
-    dangling = tuple(delete for delete in live.deletes if _id(delete) not in reaching)
+                hindered[delete.id] = f"it reaches {file.path}, which is {file.format}: rewrite that file as Parquet"
+    dangling = tuple(delete for delete in live.deletes if delete.id not in reaching)
     left: list[Left] = []
     able: list[LiveDelete] = []
     for delete in live.deletes:
-        if delete.kind is FileKind.EQUALITY_DELETE and _id(delete) in reaching:
-            why = hindered.get(_id(delete)) or _why_not(delete, table.columns)
+        if delete.kind is FileKind.EQUALITY_DELETE and delete.id in reaching:
+            why = hindered.get(delete.id) or _why_not(delete, table.columns)
             if why is None:
                 able.append(delete)
             else:
@@ -166,8 +165,8 @@ def plan_conversion(
     converted = _oldest(able, settings.max_keys)
     if len(converted) + len(dangling) < settings.min_delete_files:
         return None
-    chosen = {_id(delete) for delete in converted}
-    files = [file for file in live.files if any(_id(delete) in chosen for delete in file.deletes)]
+    chosen = {delete.id for delete in converted}
+    files = [file for file in live.files if any(delete.id in chosen for delete in file.deletes)]
     return ConvertPlan(
         table=table,
         snapshot_id=live.snapshot_id,
@@ -183,7 +182,7 @@ def plan_conversion(
 class Merge:
     """A vector that was written while somebody else gave its data file another one."""
 
-    vector: FileClosed
+    vector: WrittenFile
     file: LiveFile
 
 
@@ -191,7 +190,7 @@ class Merge:
 class Ready:
     """What is published on the head that was looked at. `rows` are deleted by position from now on."""
 
-    added: tuple[FileClosed, ...]
+    added: tuple[WrittenFile, ...]
     merges: tuple[Merge, ...]
     removed: tuple[LiveDelete, ...]
     dangling: int
@@ -207,23 +206,23 @@ def settle(plan: ConvertPlan, marked: Sequence[Marked], now: LiveFiles, format_v
     """Whether what was found for the plan holds at a later head, on whose history the plan's snapshot lies."""
     if format_version != plan.table.format_version:
         return PlanAgain(f"the table has become version {format_version}")
-    there = {_id(delete) for delete in now.deletes}
-    gone = [delete.path for delete in plan.converted if _id(delete) not in there]
+    there = {delete.id for delete in now.deletes}
+    gone = [delete.path for delete in plan.converted if delete.id not in there]
     if gone:
         return PlanAgain(f"somebody else removed {gone[0]}")
-    converted = {_id(delete) for delete in plan.converted}
+    converted = {delete.id for delete in plan.converted}
     searched = {(file.path, file.sequence_number) for file in plan.files}
-    reaching: set[_DeleteId] = set()
+    reaching: set[DeleteId] = set()
     for file in now.files:
-        reaching.update(_id(delete) for delete in file.deletes)
+        reaching.update(delete.id for delete in file.deletes)
         known = (file.path, file.sequence_number) in searched
-        if not known and any(_id(delete) in converted for delete in file.deletes):
+        if not known and any(delete.id in converted for delete in file.deletes):
             return PlanAgain(f"{file.path} came meanwhile and is older than the deletes")
-    dangling = [delete for delete in now.deletes if _id(delete) not in reaching and _id(delete) not in converted]
+    dangling = [delete for delete in now.deletes if delete.id not in reaching and delete.id not in converted]
     if not plan.converted and not dangling:
         return PlanAgain("somebody else removed what reached nothing")
     live, planned = now.by_path, {file.path: file for file in plan.files}
-    added, merges, replaced, rows = list[FileClosed](), list[Merge](), list[LiveDelete](), 0
+    added, merges, replaced, rows = list[WrittenFile](), list[Merge](), list[LiveDelete](), 0
     for one in marked:
         still = [live[path] for path in one.data_files if path in live]
         if not still:
@@ -234,11 +233,11 @@ def settle(plan: ConvertPlan, marked: Sequence[Marked], now: LiveFiles, format_v
             continue
         (file,) = still
         # A vector takes the place of all earlier deletes by position of its file (H23, H24).
-        replaced += [delete for delete in _by_position(file) if delete.data_file == file.path]
-        if set(map(_id, _by_position(file))) == set(map(_id, _by_position(planned[file.path]))):
+        replaced += [delete for delete in file.position_deletes if delete.data_file == file.path]
+        if {one.id for one in file.position_deletes} == {one.id for one in planned[file.path].position_deletes}:
             added.append(one.file)
         else:
-            merges.append(Merge(one.file, replace(file, deletes=_by_position(file))))
+            merges.append(Merge(one.file, file.by_position()))
     return Ready(
         added=tuple(added),
         merges=tuple(merges),
@@ -290,17 +289,9 @@ def _constants(file: LiveFile, table: ConvertedTable) -> dict[int, Any]:
     return {field.source_id: value for field, value in told if field.transform.name == "identity"}
 
 
-def _by_position(file: LiveFile) -> tuple[LiveDelete, ...]:
-    return tuple(delete for delete in file.deletes if delete.kind is FileKind.POSITION_DELETE)
-
-
 def _key_ids(delete: LiveDelete) -> tuple[int, ...]:
     """Whatever the order in which a writer names them."""
     return tuple(sorted(set(delete.equality_ids)))
-
-
-def _id(delete: LiveDelete) -> _DeleteId:
-    return delete.path, delete.offset
 
 
 def _in_order(file: LiveFile) -> tuple[int, str, str]:
@@ -308,4 +299,4 @@ def _in_order(file: LiveFile) -> tuple[int, str, str]:
 
 
 def _once(deletes: Iterable[LiveDelete]) -> tuple[LiveDelete, ...]:
-    return tuple({_id(delete): delete for delete in deletes}.values())
+    return tuple({delete.id: delete for delete in deletes}.values())

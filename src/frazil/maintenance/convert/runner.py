@@ -30,7 +30,7 @@ from frazil.maintenance.convert.planner import (
 )
 from frazil.model.commit import ReplaceFiles
 from frazil.model.conversion import ConvertedTable, Converting, Marked, Search
-from frazil.model.files import FileClosed, LiveFiles
+from frazil.model.files import LiveFiles, WrittenFile
 from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
 from frazil.model.ports import ReplacingCommitter
@@ -143,7 +143,7 @@ def _done(plan: ConvertPlan, decided: Ready) -> Converted:
 
 
 def _repair(
-    plan: ConvertPlan, done: Converted, decided: Ready, merged: tuple[FileClosed, ...], run: UUID
+    plan: ConvertPlan, done: Converted, decided: Ready, merged: tuple[WrittenFile, ...], run: UUID
 ) -> ReplaceFiles:
     summary = summary_of(
         ACTION,

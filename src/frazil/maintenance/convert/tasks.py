@@ -28,19 +28,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from frazil.clock import Clock
+from frazil.data.deletes.delete_files import VECTORS_FROM_VERSION, write_position_deletes, write_vectors
 from frazil.data.deletes.deleted_rows import DeletedRows
-from frazil.data.deletes.positions import write_positions
-from frazil.data.deletes.vectors import PuffinFile, read_vector, to_bitmap, write_puffin
+from frazil.data.deletes.vectors import read_vector, to_bitmap
 from frazil.data.keys.nullable import at_place, nullable_keys
 from frazil.data.partition_values import json_scalar
 from frazil.data.read.parquet import read_columns
-from frazil.ingest.locate.search import VECTORS_FROM_VERSION, DeletedPositions, deletion
+from frazil.ingest.locate.search import DeletedPositions, deletion
 from frazil.ingest.write.write_job import run_on_executors, running_task
 from frazil.maintenance.convert.small import Newest, TooLarge, is_small
 from frazil.model.conversion import DeleteKeys, Marked, Search, SearchedFile
-from frazil.model.files import Blob, FileClosed, FileKind, LiveFile
+from frazil.model.files import LiveFile, WrittenFile
 from frazil.model.ids import position_delete_path, vectors_path
-from frazil.model.position import BatchNumber
 from frazil.spark.bins import Piece, beside_files, binned, in_bins, members, pieces, taken_apart
 from frazil.spark.errors import collected, guarded
 
@@ -49,7 +48,6 @@ READ_ROWS = 1 << 16
 FILES_A_TASK = 64
 FLUSH_ROWS = 1 << 22
 """Deleted rows that may wait in memory before they are written."""
-_NO_EPOCH = BatchNumber(0)
 
 
 class SparkConverting:
@@ -135,7 +133,7 @@ class SparkConverting:
     def _bounded(self, tasks: int) -> int:
         return tasks if self._tasks is None else min(tasks, self._tasks)
 
-    def merged(self, search: Search, vector: FileClosed, file: LiveFile) -> FileClosed:
+    def merged(self, search: Search, vector: WrittenFile, file: LiveFile) -> WrittenFile:
         """See the port."""
         blob = vector.vector
         if blob is None or blob.data_file != file.path:
@@ -143,8 +141,8 @@ class SparkConverting:
         found = read_vector(vector.path, blob.offset, blob.length, search.storage)
         rows = found | DeletedRows().of(file, search.storage)
         path = vectors_path(search.folder, f"merged-{self._clock.new_uuid().hex}")
-        puffin = write_puffin(path, {file.path: rows}, search.storage)
-        return _vector(search, file, path, puffin, puffin.blobs[0], len(rows))
+        (merged,) = write_vectors(path, {file.path: rows}, {file.path: file.place}, search.storage)
+        return merged
 
 
 # reading, in tasks
@@ -229,54 +227,26 @@ class _Writer:
         if self._vectors:
             yield from self._write_vectors(waiting)
             return
-        for _, group in groupby(waiting, key=lambda one: (one.file.spec_id, one.file.partition)):
+        for _, group in groupby(waiting, key=lambda one: one.file.place):
             yield self._write_positions(list(group))
 
     def _write_vectors(self, deletions: Sequence[DeletedPositions]) -> Iterator[Marked]:
         path = vectors_path(self._search.folder, f"{self._attempt}-{self._next()}")
-        puffin = write_puffin(path, {one.file.path: one.all for one in deletions}, self._search.storage)
-        for one, blob in zip(deletions, puffin.blobs, strict=True):
-            message = _vector(self._search, one.file, path, puffin, blob, len(one.all))
-            yield Marked(message, (one.file.path,), len(one.fresh))
+        rows = {one.file.path: one.all for one in deletions}
+        places = {one.file.path: one.file.place for one in deletions}
+        written = write_vectors(path, rows, places, self._search.storage)
+        for one, file in zip(deletions, written, strict=True):
+            yield Marked(file, (one.file.path,), len(one.fresh))
 
     def _write_positions(self, group: Sequence[DeletedPositions]) -> Marked:
-        search = self._search
+        search, rows = self._search, {one.file.path: one.fresh for one in group}
         path = position_delete_path(search.folder, self._attempt, self._next())
-        closed = write_positions(path, {one.file.path: one.fresh for one in group}, search.parquet, search.storage)
-        message = _message(
-            search,
-            group[0].file,
-            path=path,
-            records=closed.records,
-            size=closed.size,
-            digest=closed.digest,
-            metrics=closed.metrics,
-            split_offsets=closed.split_offsets,
-        )
-        return Marked(message, tuple(one.file.path for one in group), sum(len(one.fresh) for one in group))
+        file = write_position_deletes(path, rows, group[0].file.place, search.parquet, search.storage)
+        return Marked(file, tuple(rows), sum(map(len, rows.values())))
 
     def _next(self) -> int:
         self._written += 1
         return self._written
-
-
-def _vector(search: Search, file: LiveFile, path: str, puffin: PuffinFile, blob: Blob, records: int) -> FileClosed:
-    return _message(search, file, path=path, records=records, size=puffin.size, digest=puffin.digest, vector=blob)
-
-
-def _message(search: Search, like: LiveFile, **facts: Any) -> FileClosed:
-    """Spec and partition are those of the data file (H22)."""
-    return FileClosed(
-        table=search.table,
-        epoch=_NO_EPOCH,
-        batch_id=search.number,
-        worker=0,
-        schema_id=search.schema_id,
-        kind=FileKind.POSITION_DELETE,
-        spec_id=like.spec_id,
-        partition=like.partition,
-        **facts,
-    )
 
 
 def _by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, BitMap64]]:

@@ -323,7 +323,7 @@ def test_a_lookup_that_fails_half_way_can_be_repeated(tmp_path: Path, monkeypatc
         raise StorageUnavailable("no space left")
 
     with monkeypatch.context() as patched:
-        patched.setattr("frazil.ingest.locate.locator.write_puffin", full)
+        patched.setattr("frazil.data.deletes.delete_files.write_puffin", full)
         with pytest.raises(StorageUnavailable):
             locator.locate(files, world.committer.head(), by_equality=False)
     located = locator.locate(files, world.committer.head(), by_equality=False)

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from frazil.data.arrow_types import arrow_schema
 from frazil.data.deletes.deleted_rows import DeletedRows
 from frazil.data.read.live_rows import live_rows, written_fields
-from frazil.maintenance.compact.rewritten_files import data_message, open_writer
+from frazil.maintenance.compact.rewritten_files import data_file, open_writer
 from frazil.maintenance.compact.sort.row_map import RowMapWriter
 from frazil.maintenance.compact.sort.sort_keys import OrderForms, sort_indices
 from frazil.maintenance.compact.sort.sort_ranges import SortKeys
 from frazil.model.compaction import Group, Rewrite, RewriteResult, RowMap
-from frazil.model.files import FileClosed
+from frazil.model.files import WrittenFile
 from frazil.model.sort import Order, run_folder
 
 KEY, INPUT, POSITION = -3, -2, -1
@@ -116,7 +116,7 @@ class Written:
 
     group: int
     range: int
-    files: tuple[FileClosed, ...] = ()
+    files: tuple[WrittenFile, ...] = ()
     row_map: RowMap | None = None
     failure: str | None = None
 
@@ -134,7 +134,8 @@ def write_range(
             for start in range(0, bare.num_rows, _SLICE):
                 writer.write(bare.slice(start, _SLICE))
             row_map.add(rows.columns[INPUT].to_numpy(), rows.columns[POSITION].to_numpy())
-        files = tuple(data_message(rewrite, group, closed) for closed in writer.close())
+        order_id, place = order_of(rewrite).order_id, group.files[0].place
+        files = tuple(data_file(rewrite.table, place, closed, order_id) for closed in writer.close())
         return Written(number, range_, files, row_map.close(len(files)))
     except BaseException:
         writer.abandon()
