@@ -145,7 +145,7 @@ class Doctor:
 
     def tools(self, place: CatalogHandle) -> Tools:
         parquet = self._config.parquet.settings
-        converting = SparkConverting(self._spark, self._clock)
+        converting = SparkConverting(self._spark, self._clock, place.locators.settings)
         return Tools(
             committer=place.committer,
             reads=ExaminedTables(place.catalog),

@@ -208,7 +208,7 @@ class _Bench:
 
     def convert(self, table: TableName, wish: _Wish) -> _Found | None:
         """To finish is to go on until nothing waits: one run takes so many keys and no more."""
-        converting = SparkConverting(self._spark, self._clock, tasks=self._cores)
+        converting = SparkConverting(self._spark, self._clock, self._place.locators.settings, tasks=self._cores)
         made = Convert(self._place.committer, converting, self._clock, self._parquet, wish.turn)
         settings = ConvertSettings(min_delete_files=self._settings.convert.min_delete_files)
 

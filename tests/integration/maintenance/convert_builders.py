@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID as Uuid
 
@@ -29,6 +30,7 @@ from frazil.iceberg.catalogs.open_catalog import Catalog
 from frazil.iceberg.commits.committer import IcebergCommitter
 from frazil.iceberg.tables.file_index import LiveReader
 from frazil.iceberg.tables.tables import Tables
+from frazil.ingest.locate.locators import LocatorSettings
 from frazil.ingest.write.table_writer import TableEpochWriter, TaskOutput
 from frazil.maintenance.convert.planner import ConvertPlan, ConvertSettings
 from frazil.maintenance.convert.runner import Convert, Converted
@@ -77,6 +79,8 @@ class Ground:
         )
         self.tables.ensure(name, SourceSchema(tuple(made), ("id",), "sql"), options)
         self._numbers = itertools.count(1)
+        self._folder = TemporaryDirectory()
+        self.index = LocatorSettings(directory=Path(self._folder.name), size=1 << 28)
         self._lower: Hlc | None = None
 
     @property
@@ -169,11 +173,11 @@ class Ground:
     ) -> Converted:
         plan = self.plan(settings)
         assert plan is not None, "nothing to convert"
-        self.searching = Between(SparkConverting(self.spark, self.clock), [between] if between else [])
+        self.searching = Between(SparkConverting(self.spark, self.clock, self.index), [between] if between else [])
         return Convert(self.committer, self.searching, self.clock).perform(plan, settings)
 
     def _convert(self) -> Convert:
-        return Convert(self.committer, SparkConverting(self.spark, self.clock), self.clock)
+        return Convert(self.committer, SparkConverting(self.spark, self.clock, self.index), self.clock)
 
     # readers
 

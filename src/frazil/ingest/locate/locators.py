@@ -70,7 +70,7 @@ class Locators:
         self._spark = spark
         self._catalog = catalog
         self._clock = clock
-        self._settings = settings
+        self.settings = settings
         self._key_of = key_of
         self._cache = process_cache(settings.directory, settings.size)
         self._deleted = DeletedRows()
@@ -80,7 +80,7 @@ class Locators:
 
     def on(self, committer: SearchedHeads) -> Locators:
         """The same for tables as another committer shows them; the index is shared."""
-        return Locators(committer, self._spark, self._catalog, self._clock, self._settings, self._key_of)
+        return Locators(committer, self._spark, self._catalog, self._clock, self.settings, self._key_of)
 
     def of(self, table: TableName) -> LocatorOf:
         with self._lock:
@@ -95,11 +95,11 @@ class Locators:
     def searched(self, table: TableName, head: TableHead) -> SearchedTable:
         """What a search must know of the table at this head. Raises ConfigError if it has no key."""
         loaded = self._committer.loaded(table, head)
-        return SearchedTable.of(loaded, key=self._key(loaded), parquet=self._settings.parquet)
+        return SearchedTable.of(loaded, key=self._key(loaded), parquet=self.settings.parquet)
 
     def make(self, table: SearchedTable, counts: LookupCounts) -> TableLocator:
         parts = self._committer, self._cache, self._deleted, self._clock, self._roads
-        return TableLocator(table, *parts, road=self._settings.road, counts=counts)
+        return TableLocator(table, *parts, road=self.settings.road, counts=counts)
 
     def _key(self, loaded: LoadedTable) -> tuple[Field, ...]:
         names = tuple(self._key_of(loaded.name)) if self._key_of is not None else ()

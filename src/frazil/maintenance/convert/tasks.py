@@ -9,7 +9,7 @@
 
 No process ever holds the keys of more than a batch of rows. Spark is told to sort and merge: it takes what comes out of
 Python for small, and would send all keys to every executor. The tasks that know a data file's rows write them, so that
-the driver sees messages alone. What fits into memory needs none of it: see `small`.
+the driver sees messages alone. Deletes of our own, and most of others, need none of it: see `indexed`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ from frazil.clock import Clock
 from frazil.data.deletes.delete_files import VECTORS_FROM_VERSION, write_position_deletes, write_vectors
 from frazil.data.deletes.deleted_rows import DeletedRows
 from frazil.data.deletes.vectors import read_vector, to_bitmap
+from frazil.data.keys.index_cache import process_cache
 from frazil.data.keys.nullable import at_place, nullable_keys
 from frazil.data.partition_values import json_scalar
-from frazil.data.read.parquet import read_columns
+from frazil.data.read.parquet import UnreadableFile, read_columns
+from frazil.ingest.locate.locators import LocatorSettings
 from frazil.ingest.locate.search import DeletedPositions, deletion
 from frazil.ingest.write.write_job import run_on_executors, running_task
-from frazil.maintenance.convert.small import Newest, TooLarge, is_small
+from frazil.maintenance.convert.indexed import IndexedSearch, NotIndexed, may_be_indexed
 from frazil.model.conversion import DeleteKeys, Marked, Search, SearchedFile
 from frazil.model.files import LiveFile, WrittenFile
 from frazil.model.ids import position_delete_path, vectors_path
@@ -53,9 +55,12 @@ FLUSH_ROWS = 1 << 22
 class SparkConverting:
     """Implements `frazil.model.conversion.Converting` on one session."""
 
-    def __init__(self, spark: SparkSession, clock: Clock, *, tasks: int | None = None) -> None:
-        """`tasks` run at once at most."""
+    def __init__(
+        self, spark: SparkSession, clock: Clock, index: LocatorSettings | None = None, *, tasks: int | None = None
+    ) -> None:
+        """`index` is where key indexes are kept; without it everything is joined. `tasks` run at once at most."""
         self._spark = spark
+        self._index = index
         self._clock = clock
         self._tasks = tasks
 
@@ -63,27 +68,26 @@ class SparkConverting:
         """See the port."""
         if not search.deletes or not search.files:
             return ()
-        if is_small(search):
-            found = self._without_shuffle(search)
-            if found is not None:
-                return found
-        return self.mark(search, self.matches(search))
+        found = self._by_index(search) if may_be_indexed(search) else None
+        return self.mark(search, self.matches(search)) if found is None else found
 
-    def _without_shuffle(self, search: Search) -> tuple[Marked, ...] | None:
-        """None if the keys are too large for it."""
-        bare = replace(search, files=())
+    def _by_index(self, search: Search) -> tuple[Marked, ...] | None:
+        """None if only the join can tell."""
+        if self._index is None:
+            return None
+        bare, directory, limit = replace(search, files=()), self._index.directory, self._index.size
         # Each task reads all keys, so there are no more of them than can run at once.
         most = self._tasks or int(self._spark.sparkContext.defaultParallelism)
 
         def task(piece: Piece[list[Piece[SearchedFile]]]) -> list[Marked] | None:
-            try:
-                newest = Newest.of(batch for delete in bare.deletes for batch in _delete_keys(bare, delete))
-            except TooLarge:
-                return None
             # In the order of the search, which is that of the partitions.
             mine = {one.number: one.what for one in sorted(piece.what, key=lambda one: one.number)}
-            rows = (batch for number, searched in mine.items() for batch in _row_keys(bare, number, searched))
-            return list(_Writer(bare, mine, running_task()[1]).run(newest.deleted(rows)))
+            try:
+                keys = IndexedSearch(bare, process_cache(directory, limit))
+                found = ((number, keys.deleted(searched)) for number, searched in mine.items())
+                return list(_Writer(bare, mine, running_task()[1]).write(found))
+            except (NotIndexed, UnreadableFile):
+                return None
 
         bins = pieces(in_bins(self._spark, _files(search), most), lambda _: 1)
         answers = run_on_executors(self._spark, task, bins, len(bins))
@@ -98,7 +102,7 @@ class SparkConverting:
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             files: dict[int, SearchedFile] = {}
-            for marked in _Writer(bare, files, running_task()[1]).run(taken_apart(batches, files)):
+            for marked in _Writer(bare, files, running_task()[1]).write(_by_file(taken_apart(batches, files))):
                 yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(marked)], pa.binary())], ["m"])
 
         placed = beside_files(self._spark, found.select("f", "p"), _files(search), FILES_A_TASK, tasks)
@@ -205,10 +209,11 @@ class _Writer:
         self._waiting_rows = 0
         self._vectors = search.format_version >= VECTORS_FROM_VERSION
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Marked]:
-        """Of the columns f and p."""
-        for number, bitmap in _by_file(batches):
-            yield from self._take(self._files[number], bitmap)
+    def write(self, found: Iterable[tuple[int, BitMap64]]) -> Iterator[Marked]:
+        """The rows of each file, by its number."""
+        for number, bitmap in found:
+            if bitmap:
+                yield from self._take(self._files[number], bitmap)
         yield from self._flush()
 
     def _take(self, searched: SearchedFile, matched: BitMap64) -> Iterator[Marked]:
