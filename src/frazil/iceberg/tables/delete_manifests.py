@@ -1,4 +1,4 @@
-"""Writes the entries of several manifests of deletes into one: what iceberg-java replaces, but does not write itself.
+"""Writes the entries of several manifests of deletes into one: what iceberg-java's core replaces, but does not write.
 
     manifests --piles of one spec, up to the target size--> each: entries --ManifestWriter.existing--> one manifest
                                                                     status "existing", and with it, as they were:
@@ -6,7 +6,8 @@
 
 Which rows a delete reaches follows from its data sequence number, so an entry that is moved keeps it. A file tells its
 sequence numbers; which snapshot added it is told by the table of entries alone. Everything runs inside the JVM; a new
-manifest is named as those of Iceberg's own action are, so that the sweep knows it if its commit does not land.
+manifest is named as those of Iceberg's own action are, so that the sweep knows it if its commit does not land. That
+action, on Spark, reads the entries of the whole table each time: decision 16.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 Rows cross the shuffle as Arrow, some thousand in one body, so that no type has to be one of Spark's. A task holds what
 it packs together, or one bucket, and what waits for a row group, however large a group is. A file that cannot be read
-ends its own group alone.
+ends its own group alone. Why not by Spark's own sort: decision 16.
 """
 
 from __future__ import annotations
