@@ -2,10 +2,9 @@
 
     frazil COMMAND CONFIG --set a=b ...
         on_pipeline: load the configuration, know its secrets, set up logs
-            command: session.open_pipeline(config) -> PipelineApi -> print
+            command: session.open_pipeline(config) -> Pipeline -> print
 
-Commands know the pipeline by `PipelineApi` alone. The real one starts Spark and is imported only when a command
-needs it, so that help and mistakes answer at once.
+The pipeline starts Spark and is imported only when a command needs it, so that help and mistakes answer at once.
 """
 
 from __future__ import annotations
@@ -13,80 +12,35 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from frazil.config.load import load_config
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.config.secrets import Redactor
-from frazil.doctor.diagnosis import Diagnosis, ExaminationProgress
-from frazil.model.results import (
-    CheckReport,
-    ConsistentEpoch,
-    EpochRow,
-    MaintenanceStep,
-    QuarantinedChange,
-    ReplayReport,
-    RunProgress,
-    RunSummary,
-    SourceSnapshot,
-    TableStatus,
-)
 from frazil.observability.logs import LogFormat, configured
 
+if TYPE_CHECKING:
+    from frazil.app.pipeline import Pipeline
+
 _LEVELS = ("debug", "info", "warning", "error")
-
-
-class PipelineApi(Protocol):
-    """An open pipeline, as `frazil.app.pipeline.Pipeline` is inside its `with`."""
-
-    def run(
-        self,
-        once: bool = False,
-        on_progress: Callable[[RunProgress], None] | None = None,
-        stop: threading.Event | None = None,
-        reload: threading.Event | None = None,
-        take_over: bool = False,
-    ) -> RunSummary: ...
-    def check(self) -> CheckReport: ...
-    def status(self) -> Sequence[TableStatus]: ...
-    def epochs(self, table: str) -> Sequence[EpochRow]: ...
-    def as_of(self, table: str, moment: str) -> SourceSnapshot: ...
-    def consistent(self, moment: str | None = None) -> ConsistentEpoch: ...
-    def consistent_epochs(self) -> Sequence[ConsistentEpoch]: ...
-    def rewind(self, table: str) -> str: ...
-    def request_resync(self, table: str, *, cancel: bool = False) -> None: ...
-    def maintain(self, table: str | None = None, *, dry: bool = False) -> Iterator[MaintenanceStep]: ...
-    def drop(self, table: str, *, catalog: str | None = None, force: bool = False) -> str: ...
-    def doctor(
-        self,
-        tables: Sequence[str] = (),
-        *,
-        fix: bool = False,
-        on_progress: Callable[[ExaminationProgress], None] | None = None,
-    ) -> Iterator[Diagnosis]: ...
-    def quarantine(self, table: str | None = None) -> Sequence[QuarantinedChange]: ...
-    def replay(self, table: str) -> ReplayReport: ...
 
 
 Reread = Callable[[], PipelineConfig]
 
 
 class OpenPipeline(Protocol):
-    def __call__(
-        self, config: PipelineConfig, *, reread: Reread | None = None
-    ) -> AbstractContextManager[PipelineApi]: ...
+    def __call__(self, config: PipelineConfig, *, reread: Reread | None = None) -> AbstractContextManager[Pipeline]: ...
 
 
-def open_real_pipeline(config: PipelineConfig, *, reread: Reread | None = None) -> AbstractContextManager[PipelineApi]:
+def open_real_pipeline(config: PipelineConfig, *, reread: Reread | None = None) -> AbstractContextManager[Pipeline]:
     pipeline = importlib.import_module("frazil.app.pipeline").Pipeline
-    opened: AbstractContextManager[PipelineApi] = pipeline(config, reread=reread)
+    opened: AbstractContextManager[Pipeline] = pipeline(config, reread=reread)
     return opened
 
 

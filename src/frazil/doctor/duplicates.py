@@ -53,7 +53,7 @@ class KeySearch:
         self._converting = SparkConverting(spark, clock)
 
     def find(self, table: ExaminedTable, files: Sequence[LiveFile], deletes: Search | None) -> DuplicateKeys:
-        """See `Examining.duplicates`."""
+        """See `SparkExamining.duplicates`."""
         if not table.key or not files:
             return DuplicateKeys()
         ordered = _ordered(files, deletes)
@@ -75,7 +75,7 @@ class KeySearch:
     def mark_surplus(
         self, table: ExaminedTable, files: Sequence[LiveFile], deletes: Search | None, folder: Folder
     ) -> Surplus:
-        """See `Examining.surplus`."""
+        """See `SparkExamining.surplus`."""
         ordered = _ordered(files, deletes)
         rows = self._rows(table, ordered, deletes)
         digested = self._digested(table, ordered, rows.join(_several(rows).select("k"), "k"))

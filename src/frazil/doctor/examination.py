@@ -10,14 +10,14 @@ The lake reads, workers look, maintenance decides; nobody of them knows the othe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from frazil.model.compaction import RewrittenTable
-from frazil.model.conversion import Marked, Search
+from frazil.model.conversion import Marked
 from frazil.model.files import LiveDelete, LiveFile, WrittenFile
 from frazil.model.schema import Field
 from frazil.model.write import ParquetSettings
@@ -193,33 +193,6 @@ class Folder:
     run: UUID
     path: str
     parquet: ParquetSettings = field(default_factory=ParquetSettings)
-
-
-class Examiner(Protocol):
-    """Looks at files and rows on Spark, and writes what takes their place."""
-
-    def look(
-        self,
-        table: ExaminedTable,
-        data: Sequence[LiveFile],
-        deletes: Sequence[LiveDelete],
-        on_done: Callable[[int], None] = lambda files: None,
-    ) -> tuple[FileLook, ...]:
-        """One look at each data file, in order, and then at each delete file. Raises StorageUnavailable and
-        CatalogRefused, never for a file that is gone or damaged."""
-
-    def duplicates(self, table: ExaminedTable, files: Sequence[LiveFile], deletes: Search | None) -> DuplicateKeys:
-        """Of the key, over the live rows of these files; `deletes` are the equality deletes that reach some of them.
-        Raises UnreadableFile, TableChanged for a file that is gone, StorageUnavailable."""
-
-    def surplus(
-        self, table: ExaminedTable, files: Sequence[LiveFile], deletes: Search | None, folder: Folder
-    ) -> Surplus:
-        """Deletes, by position, of all but the oldest row of each key whose rows are equal in every column."""
-
-    def place(self, table: ExaminedTable, files: Sequence[LiveFile], folder: Folder) -> tuple[Placed, ...]:
-        """The live rows of each file, in files of the right partitions of its own spec. No equality delete may reach
-        them. Raises TableChanged for a file that is gone, StorageUnavailable."""
 
 
 def _age(file: LiveFile) -> tuple[int, int, str]:

@@ -33,7 +33,7 @@ from frazil.model.partition import PartitionSpec
 
 
 class ExaminedTables:
-    """The tables of one catalog. Implements `frazil.doctor.repairs.ReadsRegistered`."""
+    """The tables of one catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

@@ -20,16 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 from uuid import UUID
 
 from frazil.clock import Clock
-from frazil.doctor.examination import ExaminedTable, Examiner, Folder, Placed, Registered
+from frazil.doctor.examination import ExaminedTable, Folder, Placed, Registered
 from frazil.doctor.findings import Looks, dangling, looks_of, place_of, to_look_at, twice
+from frazil.doctor.registered import ExaminedTables
+from frazil.doctor.tasks import SparkExamining
 from frazil.errors import BadInput, Transient
+from frazil.iceberg.commits.committer import IcebergCommitter
 from frazil.maintenance.commit_rewrite import commit_rewrite, summary_of
 from frazil.maintenance.convert.planner import ConvertSettings, plan_conversion
-from frazil.maintenance.convert.runner import Convert, ConvertCommitter
+from frazil.maintenance.convert.runner import Convert
 from frazil.model.commit import ReplaceFiles
 from frazil.model.compaction import Group, Rewrite, Rewriting
 from frazil.model.conversion import Search
@@ -43,14 +45,6 @@ from frazil.retry import Attempt
 ACTION = "doctor"
 PLANS_MAX = 4
 _EVERY_KEY = ConvertSettings(max_keys=1 << 62)
-
-
-class ReadsRegistered(Protocol):
-    def registered(self, table: TableName, head: TableHead) -> Registered:
-        """Everything that the manifests of exactly this head register."""
-
-    def examined_table(self, table: TableName, head: TableHead, configured_key: Sequence[str] = ()) -> ExaminedTable:
-        """What tasks must know of the table at exactly this head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +71,9 @@ class Prepared:
 class Tools:
     """All that repairs of the tables of one catalog are made with."""
 
-    committer: ConvertCommitter
-    reads: ReadsRegistered
-    examining: Examiner
+    committer: IcebergCommitter
+    reads: ExaminedTables
+    examining: SparkExamining
     rewriting: Rewriting
     convert: Convert
     clock: Clock

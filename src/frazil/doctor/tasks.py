@@ -62,7 +62,7 @@ _NO_LINEAGE = 2
 
 
 class SparkExamining:
-    """Implements `frazil.doctor.examination.Examiner` on one session."""
+    """Of one session."""
 
     def __init__(self, spark: SparkSession, clock: Clock) -> None:
         self._spark = spark
@@ -75,7 +75,8 @@ class SparkExamining:
         deletes: Sequence[LiveDelete],
         on_done: Callable[[int], None] = lambda files: None,
     ) -> tuple[FileLook, ...]:
-        """See the port."""
+        """One look at each data file, in order, and then at each delete file. Raises StorageUnavailable and
+        CatalogRefused, never for a file that is gone or damaged."""
         files: list[LiveFile | LiveDelete] = [file.light() for file in data]
         files += [replace(one, entry={}) for one in deletes]
         found: list[FileLook] = []
@@ -94,17 +95,19 @@ class SparkExamining:
         return [look for _, look in sorted(looks, key=lambda one: one[0])]
 
     def duplicates(self, table: ExaminedTable, files: Sequence[LiveFile], deletes: Search | None) -> DuplicateKeys:
-        """See the port."""
+        """Of the key, over the live rows of these files; `deletes` are the equality deletes that reach some of them.
+        Raises UnreadableFile, TableChanged for a file that is gone, StorageUnavailable."""
         return self._keys.find(table, files, deletes)
 
     def surplus(
         self, table: ExaminedTable, files: Sequence[LiveFile], deletes: Search | None, folder: Folder
     ) -> Surplus:
-        """See the port."""
+        """Deletes, by position, of all but the oldest row of each key whose rows are equal in every column."""
         return self._keys.mark_surplus(table, files, deletes, folder)
 
     def place(self, table: ExaminedTable, files: Sequence[LiveFile], folder: Folder) -> tuple[Placed, ...]:
-        """See the port."""
+        """The live rows of each file, in files of the right partitions of its own spec. No equality delete may reach
+        them. Raises TableChanged for a file that is gone, StorageUnavailable."""
 
         def task(piece: Piece[LiveFile]) -> tuple[int, Placed]:
             try:

@@ -8,32 +8,18 @@ Nothing is worked out beforehand, so a head that moved costs nothing: the questi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from frazil.clock import Clock
+from frazil.iceberg.tables.manifests import ManifestCommitter
 from frazil.maintenance.commit_rewrite import commit_rewrite, summary_of
-from frazil.model.commit import CommitAnswer
 from frazil.model.files import LiveManifest
 from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
 from frazil.retry import Attempt
 
 ACTION = "manifests"
-
-
-class RewritesManifests(Protocol):
-    def head(self, table: TableName) -> TableHead:
-        """Raises CatalogUnavailable, or TableChanged if the table is gone."""
-
-    def manifests(self, table: TableName, head: TableHead) -> tuple[LiveManifest, ...]:
-        """All manifests of exactly this head, of data files and of deletes."""
-
-    def merge_manifests(
-        self, table: TableName, head: TableHead, paths: Sequence[str], summary: Mapping[str, str]
-    ) -> CommitAnswer:
-        """Lands on exactly this head or not at all; never retries by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +81,7 @@ class MergeManifests:
 
     name = ACTION
 
-    def __init__(self, committer: RewritesManifests, clock: Clock) -> None:
+    def __init__(self, committer: ManifestCommitter, clock: Clock) -> None:
         self._committer = committer
         self._clock = clock
 

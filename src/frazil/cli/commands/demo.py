@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from frazil.app.pipeline import Pipeline
+from frazil.cli.commands.run import progress_table as run_table
 from frazil.demo.run import Moment, prepare, prove, run_while_trading
 from frazil.model.results import RunProgress
 
@@ -53,7 +54,9 @@ def demo(directory: Path) -> None:
     with Pipeline.from_file(config) as pipeline:
         out.print(f"[bold]2.[/] [cyan]frazil run {config}[/] while the shop is trading:")
         with Live(console=out, refresh_per_second=4) as live:
-            run_while_trading(pipeline, shop, lambda progress: live.update(progress_table(progress, len(shop.log))))
+            run_while_trading(
+                pipeline, shop, lambda progress: live.update(progress_table(progress, len(shop.log), out.width))
+            )
         query = _QUERY.format(catalog=pipeline.catalog_name)
         out.print(f"\n[bold]3.[/] Spark SQL on the result:\n[dim]{query}[/]")
         out.print(_rows_table(["name", "orders", "revenue"], pipeline.spark.sql(query).collect()))
@@ -79,16 +82,12 @@ def _next_steps(config: Path) -> str:
     return "\nTry next:\n" + "\n".join(f"  {command:<{width}}   {what}" for command, what in steps)
 
 
-def progress_table(progress: RunProgress, changes: int) -> Table:
+def progress_table(progress: RunProgress, changes: int, width: int = 240) -> Table:
     """While the shop is trading; `changes` is how many it has made."""
-    table = Table(title=f"{changes:,} changes made", title_justify="left")
+    table = run_table(progress, width=width)
+    table.title, table.title_justify = f"{changes:,} changes made", "left"
     table.caption = "rows written: one for each insert and each update that is left of an epoch's changes"
     table.caption_justify = "left"
-    for heading in ("table", "state", "epochs", "rows written", "lag"):
-        table.add_column(heading, justify="left" if heading in ("table", "state") else "right")
-    for line in progress.tables:
-        lag = "" if line.lag_seconds is None else f"{line.lag_seconds:.1f} s"
-        table.add_row(line.name, line.state, f"{line.epochs:,}", f"{line.rows:,}", lag)
     return table
 
 

@@ -26,7 +26,7 @@ from frazil.model.ledger import TableHead
 
 
 class ManifestCommitter:
-    """Manifests of the tables of one catalog. Implements `frazil.maintenance.rewrite_manifests.RewritesManifests`."""
+    """Manifests of the tables of one catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

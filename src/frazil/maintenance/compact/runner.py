@@ -14,28 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from frazil.clock import Clock
+from frazil.iceberg.commits.committer import IcebergCommitter
 from frazil.maintenance.commit_rewrite import Turn, commit_rewrite, summary_of
 from frazil.maintenance.compact.planner import ACTION, CompactPlan, CompactSettings, plan_compaction
 from frazil.maintenance.compact.rebase import Dropped, Rebased, settle
 from frazil.model.commit import ReplaceFiles
-from frazil.model.compaction import Group, Reprojected, Rewrite, RewriteResult, Rewriting, RewrittenTable
+from frazil.model.compaction import Group, Reprojected, Rewrite, RewriteResult, Rewriting
 from frazil.model.files import LiveFiles, WrittenFile
 from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.ports import ReplacingCommitter
 from frazil.model.write import ParquetSettings
 from frazil.retry import Attempt
-
-
-class CompactCommitter(ReplacingCommitter, Protocol):
-    def rewritten_table(self, table: TableName, head: TableHead) -> RewrittenTable:
-        """What a compaction must know of the table at exactly this head."""
-
-    def live_with_lineage(self, table: TableName, head: TableHead) -> LiveFiles:
-        """As `live`, where every file tells its first row id if the table has row ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +61,7 @@ class Compact:
 
     def __init__(
         self,
-        committer: CompactCommitter,
+        committer: IcebergCommitter,
         rewriting: Rewriting,
         clock: Clock,
         parquet: ParquetSettings | None = None,

@@ -12,11 +12,11 @@ otherwise. Files of a run that was given up lie below its own folder, for the sw
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 from uuid import UUID
 
 from frazil.clock import Clock
 from frazil.errors import Transient
+from frazil.iceberg.commits.committer import IcebergCommitter
 from frazil.maintenance.commit_rewrite import Turn, commit_rewrite, summary_of
 from frazil.maintenance.convert.planner import (
     ACTION,
@@ -29,20 +29,14 @@ from frazil.maintenance.convert.planner import (
     settle,
 )
 from frazil.model.commit import ReplaceFiles
-from frazil.model.conversion import ConvertedTable, Converting, Marked, Search
+from frazil.model.conversion import Converting, Marked, Search
 from frazil.model.files import LiveFiles, WrittenFile
 from frazil.model.ids import TableName
 from frazil.model.ledger import TableHead
-from frazil.model.ports import ReplacingCommitter
 from frazil.model.write import ParquetSettings
 from frazil.retry import Attempt
 
 PLANS_MAX = 4
-
-
-class ConvertCommitter(ReplacingCommitter, Protocol):
-    def converted_table(self, table: TableName, head: TableHead) -> ConvertedTable:
-        """What a conversion must know of the table at exactly this head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +60,7 @@ class Convert:
 
     def __init__(
         self,
-        committer: ConvertCommitter,
+        committer: IcebergCommitter,
         converting: Converting,
         clock: Clock,
         parquet: ParquetSettings | None = None,
