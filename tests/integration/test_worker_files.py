@@ -291,7 +291,7 @@ def test_a_dataframe_of_changes_folds_like_a_feed(spark: SparkSession, tmp_path:
     rows = spark.createDataFrame(changes, "id bigint, name string, seq int, op string").repartition(4, "name")
     given = job(tmp_path, shards=3, epochs=(BatchNumber(7),))
     messages = run_columns_job(
-        spark, rows, ColumnChanges(order=("seq",), op="op", delete_values=("d",)), given, (BatchNumber(7),)
+        rows, ColumnChanges(order=("seq",), op="op", delete_values=("d",)), given, (BatchNumber(7),)
     )
     expected = {k: "v5" for k in range(50) if (k + 5) % 4} | {100: "kept", 101: "kept"}
     assert {row[2]: row[3] for row in contents(messages, FileKind.DATA)} == expected
@@ -356,9 +356,7 @@ def test_iceberg_reads_every_type_and_applies_the_deletes(spark: SparkSession, t
             mode=DeleteMode.EQUALITY,
             epochs=(EpochTarget(BatchNumber(number), UUID(int=number), f"{prefix}/data/b{number}"),),
         )
-        return run_columns_job(
-            spark, rows, how, WriteJob(tables=(task,), attempt="a", shards=2), (BatchNumber(number),)
-        )
+        return run_columns_job(rows, how, WriteJob(tables=(task,), attempt="a", shards=2), (BatchNumber(number),))
 
     commit(spark, table, write(changes, 1, ColumnChanges()))
     written = spark.table(table)

@@ -202,7 +202,7 @@ def place_rows(table: RewrittenTable, file: LiveFile, folder: Folder, attempt: s
     except BaseException:
         writer.abandon()
         raise
-    return Placed(file.path, tuple(data_file(table, (file.spec_id, one.partition), one.file) for one in closed))
+    return Placed(file.path, tuple(data_file((file.spec_id, one.partition), one.file) for one in closed))
 
 
 # rows and their partitions

@@ -50,8 +50,6 @@ def test_what_happens_between_lookup_and_commit_is_seen(stage: Stage, act: str) 
     stage.epoch({3: "3@2", 4: "4@2"}, [5], meddling)
     assert len(meddling.answers) == 2
     stage.check()
-    if act == "an append of the key":
-        assert stage.locator.counts.reused > 0, "what both heads have is searched once"
 
 
 @pytest.mark.parametrize("act", ["a rewrite", "an append of the key", "a delete of the row"])

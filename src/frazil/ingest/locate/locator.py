@@ -85,15 +85,6 @@ class _Epoch:
     found: dict[str, BitMap64] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class LookupCounts:
-    """Since the start: data files searched, files whose answer was known from an earlier head, and rows found."""
-
-    searched: int = 0
-    reused: int = 0
-    found: int = 0
-
-
 class TableLocator:
     """Implements `frazil.model.ports.Locator` for one table. Asked by one thread at a time."""
 
@@ -106,11 +97,10 @@ class TableLocator:
         clock: Clock,
         roads: Searches | None = None,
         road: SearchMode | None = None,
-        counts: LookupCounts | None = None,
     ) -> None:
-        """Without `roads` everything is searched here. `road` overrides the choice."""
+        """Without `roads` everything is searched here. `road` overrides the choice. `searched` counts data files."""
         self.table = table
-        self.counts = counts or LookupCounts()
+        self.searched = 0
         self._committer = committer
         self._cache = cache
         self._deleted = deleted
@@ -134,7 +124,6 @@ class TableLocator:
         live = self._committer.live(self.table.name, head, self._bounds_of)
         deletions = self._deletions(files, live.files, head) if files and live.files else []
         fresh = sum(len(one.fresh) for one in deletions)
-        self.counts.found += fresh
         if partial:
             data = (*data, *self._completed(partial, deletions))
         if not deletions:
@@ -201,8 +190,7 @@ class TableLocator:
     def _search(self, epoch: _Epoch, live: Sequence[LiveFile], road: SearchMode) -> None:
         assert epoch.keys is not None
         todo = unsearched(live, epoch.found)
-        self.counts.searched += len(todo)
-        self.counts.reused += len(live) - len(todo)
+        self.searched += len(todo)
         if not todo:
             return
         for file in todo:
@@ -226,8 +214,7 @@ class TableLocator:
         if self._roads is None or head.snapshot_id is None:
             raise AssertionError(f"{self.table.name}: a join needs Spark and a snapshot")
         todo = unsearched(live, epoch.found)
-        self.counts.searched += len(todo)
-        self.counts.reused += len(live) - len(todo)
+        self.searched += len(todo)
         if todo:
             found = self._roads.join(self.table, files, head.snapshot_id)
             epoch.found.update({file.path: found.get(file.path, BitMap64()) for file in todo})

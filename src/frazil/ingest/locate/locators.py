@@ -22,7 +22,7 @@ from frazil.data.deletes.deleted_rows import DeletedRows
 from frazil.data.keys.index_cache import CacheStats, process_cache
 from frazil.errors import ConfigError
 from frazil.iceberg.tables.tables import LoadedTable
-from frazil.ingest.locate.locator import LookupCounts, Searches, TableLocator
+from frazil.ingest.locate.locator import Searches, TableLocator
 from frazil.ingest.locate.search import SearchMode
 from frazil.ingest.locate.searched_table import SearchedTable
 from frazil.ingest.locate.spark_search import SparkSearch
@@ -97,9 +97,9 @@ class Locators:
         loaded = self._committer.loaded(table, head)
         return SearchedTable.of(loaded, key=self._key(loaded), parquet=self.settings.parquet)
 
-    def make(self, table: SearchedTable, counts: LookupCounts) -> TableLocator:
+    def make(self, table: SearchedTable) -> TableLocator:
         parts = self._committer, self._cache, self._deleted, self._clock, self._roads
-        return TableLocator(table, *parts, road=self.settings.road, counts=counts)
+        return TableLocator(table, *parts, road=self.settings.road)
 
     def _key(self, loaded: LoadedTable) -> tuple[Field, ...]:
         names = tuple(self._key_of(loaded.name)) if self._key_of is not None else ()
@@ -118,7 +118,6 @@ class LocatorOf:
     """Implements `frazil.model.ports.Locator` for one table, whatever becomes of its schema meanwhile."""
 
     def __init__(self, locators: Locators, table: TableName) -> None:
-        self.counts = LookupCounts()
         self._locators = locators
         self._name = table
         self._current: TableLocator | None = None
@@ -127,6 +126,6 @@ class LocatorOf:
         """See the port."""
         table = self._locators.searched(self._name, head)
         if self._current is None or self._current.table != table:
-            self._current = self._locators.make(table, self.counts)
+            self._current = self._locators.make(table)
         self._current.table = table
         return self._current.locate(files, head, by_equality=by_equality)

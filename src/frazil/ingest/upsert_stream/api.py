@@ -255,7 +255,7 @@ class Upserts:
             shards=shards_for(count, int(place.spark.sparkContext.defaultParallelism)),
         )
         buffer = EpochBuffer(job.shards)
-        for message in run_columns_job(place.spark, rows, changes, job, (position,)):
+        for message in run_columns_job(rows, changes, job, (position,)):
             buffer.take(message)
         files = buffer.files(target, position)
         if not files:

@@ -209,7 +209,7 @@ def _through_shuffle(spark: SparkSession, stages: _Stages) -> list[OutputRow]:
 
 
 def run_columns_job(
-    spark: SparkSession, rows: DataFrame, changes: ColumnChanges, job: WriteJob, epochs: tuple[Position, ...]
+    rows: DataFrame, changes: ColumnChanges, job: WriteJob, epochs: tuple[Position, ...]
 ) -> list[Message]:
     """Writes a DataFrame of typed changes as the one epoch of the job's one table. Raises like `run_write_job`."""
     (task,) = job.tables

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from frazil.data.parquet_writer import ClosedFile, RollingWriter
 from frazil.data.read.live_rows import LINEAGE, written_fields
-from frazil.model.compaction import Group, Rewrite, RewrittenTable
+from frazil.model.compaction import Group, Rewrite
 from frazil.model.files import FileKind, Place, WrittenFile
 
 
@@ -27,7 +27,7 @@ def open_writer(rewrite: Rewrite, group: Group, path_of: Callable[[int], str]) -
     )
 
 
-def data_file(table: RewrittenTable, place: Place, closed: ClosedFile, sort_order_id: int | None = None) -> WrittenFile:
+def data_file(place: Place, closed: ClosedFile, sort_order_id: int | None = None) -> WrittenFile:
     """What is told of a data file of rewritten rows."""
     # A reader that pruned by the bounds of a row id would have to know that they are those of this file alone.
     hidden = {field.id for field in LINEAGE}

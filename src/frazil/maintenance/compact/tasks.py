@@ -152,7 +152,7 @@ def concatenate(rewrite: Rewrite, number: int, group: Group, attempt: str) -> Re
         writer.abandon()
         raise
     place = group.files[0].place
-    return RewriteResult(number, tuple(data_file(table, place, file) for file in closed), tuple(left_out))
+    return RewriteResult(number, tuple(data_file(place, file) for file in closed), tuple(left_out))
 
 
 # deletes that came meanwhile

@@ -135,7 +135,7 @@ def write_range(
                 writer.write(bare.slice(start, _SLICE))
             row_map.add(rows.columns[INPUT].to_numpy(), rows.columns[POSITION].to_numpy())
         order_id, place = order_of(rewrite).order_id, group.files[0].place
-        files = tuple(data_file(rewrite.table, place, closed, order_id) for closed in writer.close())
+        files = tuple(data_file(place, closed, order_id) for closed in writer.close())
         return Written(number, range_, files, row_map.close(len(files)))
     except BaseException:
         writer.abandon()
