@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from retention_builders import DAY, GRACE, Stage
 
 from frazil.iceberg.catalogs.open_catalog import CatalogSettings, CatalogType, open_catalog
-from frazil.iceberg.commits.expire import SnapshotCommitter
+from frazil.iceberg.commits import transaction
 from frazil.iceberg.commits.snapshots import Expiry
 from frazil.iceberg.jvm.session import open_session
 from frazil.model.commit import Accepted, Conflicted
@@ -89,24 +89,23 @@ def test_an_expiry_on_an_older_head_does_not_land(stage: Stage) -> None:
     stage.read_all()
 
 
-class Interrupted(SnapshotCommitter):
-    """Somebody commits after everything was staged, right before it is sent."""
-
-    def __init__(self, stage: Stage) -> None:
-        super().__init__(stage.catalog)
-        self._stage = stage
-
-    def _remove(self, transaction: Any, snapshot_ids: frozenset[int]) -> None:
-        super()._remove(transaction, snapshot_ids)
-        self._stage.epoch({99: "meanwhile"})
-
-
-def test_an_expiry_that_is_overtaken_at_the_last_moment_does_not_land(stage: Stage) -> None:
-    """H47"""
+def test_an_expiry_that_is_overtaken_at_the_last_moment_does_not_land(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H47: somebody commits after everything was staged, right before it is sent."""
     first = stage.epoch({1: "a"})
     stage.epoch({2: "b"})
-    committer = Interrupted(stage)
-    answer = committer.expire(stage.name, committer.snapshots(stage.name), Expiry(removed=frozenset([first])))
+    acts, send = [lambda: stage.epoch({99: "meanwhile"})], transaction.send
+
+    def sent_late(*arguments: Any) -> None:
+        if acts:
+            acts.pop()()
+        send(*arguments)
+
+    monkeypatch.setattr(transaction, "send", sent_late)
+    seen = stage.snapshots.snapshots(stage.name)
+    answer = stage.snapshots.expire(stage.name, seen, Expiry(removed=frozenset([first])))
+    assert acts == []
     assert isinstance(answer, Conflicted)
     assert first in stage.left()
     stage.read_all()
