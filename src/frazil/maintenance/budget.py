@@ -1,4 +1,4 @@
-"""How many bytes rewrites may still read: a bucket that fills with the hours. Pure.
+"""How many bytes rewrites may still read: a bucket that fills with the hours.
 
 level   +--------- full: what one hour brings, never more, so that a quiet day is no licence for a storm
         |  refill: per_hour / 3600 a second
@@ -9,45 +9,41 @@ level   +--------- full: what one hour brings, never more, so that a quiet day i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from frazil.clock import Clock
+from frazil.config.parse_values import bytes_text
 
 _HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """`level` bytes were left `at` that moment of a monotonic clock."""
+class Allowance:
+    """Of the rewrites of all tables."""
 
-    per_hour: int
-    level: float
-    at: float
-
-    def __post_init__(self) -> None:
-        if self.per_hour < 1:
+    def __init__(self, bytes_per_hour: int, clock: Clock) -> None:
+        if bytes_per_hour < 1:
             raise ValueError("an hour brings one byte at least")
-        if self.level > self.per_hour:
-            raise ValueError("a bucket holds what one hour brings")
+        self._per_hour, self._clock = bytes_per_hour, clock
+        self._level, self._at = float(bytes_per_hour), clock.monotonic()
 
-    @classmethod
-    def full(cls, per_hour: int, at: float) -> Bucket:
-        return cls(per_hour, per_hour, at)
-
-    def left(self, now: float) -> int:
+    @property
+    def left(self) -> int:
         """Bytes that may be read now; 0 or less if nothing may begin."""
-        return int(self._at(now).level)
+        return int(self._filled())
 
-    def taken(self, size: int, now: float) -> Bucket:
-        current = self._at(now)
-        return replace(current, level=current.level - size)
-
-    def seconds_until(self, now: float) -> float:
+    @property
+    def seconds_until(self) -> float:
         """How long until something may begin; 0 if it may now."""
-        missing = 1.0 - self._at(now).level
-        return max(0.0, missing * _HOUR / self.per_hour)
+        return max(0.0, 1.0 - self._filled()) * _HOUR / self._per_hour
 
-    def _at(self, now: float) -> Bucket:
+    @property
+    def wait_text(self) -> str:
+        return f"waits {self.seconds_until:.0f} s: {bytes_text(self._per_hour)} of this hour are used up"
+
+    def take(self, size: int) -> None:
+        self._level = self._filled() - size
+
+    def _filled(self) -> float:
         """A clock that stands still, or goes back, brings nothing."""
-        passed = max(0.0, now - self.at)
-        return replace(
-            self, level=min(self.per_hour, self.level + passed * self.per_hour / _HOUR), at=max(self.at, now)
-        )
+        now = max(self._at, self._clock.monotonic())
+        self._level = min(self._per_hour, self._level + (now - self._at) * self._per_hour / _HOUR)
+        self._at = now
+        return self._level

@@ -25,7 +25,6 @@ from pyspark.sql import SparkSession
 
 from frazil.clock import Clock
 from frazil.config.maintenance import MaintenanceConfig
-from frazil.config.parse_values import bytes_text
 from frazil.config.pipeline_config import PipelineConfig
 from frazil.errors import FrazilError
 from frazil.iceberg.commits.expire import SnapshotCommitter
@@ -33,7 +32,7 @@ from frazil.iceberg.system.deletion_queue import IcebergDeletionQueue
 from frazil.iceberg.tables.manifests import ManifestCommitter
 from frazil.iceberg.tables.storage_files import TableFiles
 from frazil.ingest.catalog_handles import CatalogHandle, Catalogs
-from frazil.maintenance.budget import Bucket
+from frazil.maintenance.budget import Allowance
 from frazil.maintenance.commit_rewrite import Turn
 from frazil.maintenance.compact.planner import CompactSettings
 from frazil.maintenance.compact.runner import Compact
@@ -157,26 +156,6 @@ class _Found:
     reason: str
     counts: dict[str, int]
     done: bool = True
-
-
-class Allowance:
-    """The bytes that rewrites of all tables may still read."""
-
-    def __init__(self, bytes_per_hour: int, clock: Clock) -> None:
-        self._clock = clock
-        self._bucket = Bucket.full(bytes_per_hour, clock.monotonic())
-
-    @property
-    def left(self) -> int:
-        return self._bucket.left(self._clock.monotonic())
-
-    @property
-    def wait_text(self) -> str:
-        seconds = self._bucket.seconds_until(self._clock.monotonic())
-        return f"waits {seconds:.0f} s: {bytes_text(self._bucket.per_hour)} of this hour are used up"
-
-    def take(self, size: int) -> None:
-        self._bucket = self._bucket.taken(size, self._clock.monotonic())
 
 
 class _Bench:
