@@ -114,15 +114,7 @@ class Cleaned:
     waiting: int = 0
 
     def __add__(self, other: Cleaned) -> Cleaned:
-        return Cleaned(
-            deleted=self.deleted + other.deleted,
-            dismissed=self.dismissed + other.dismissed,
-            expanded=self.expanded + other.expanded,
-            failed=self.failed + other.failed,
-            given_up=self.given_up + other.given_up,
-            outside=self.outside + other.outside,
-            waiting=self.waiting + other.waiting,
-        )
+        return Cleaned(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})
 
 
 def is_due(row: QueuedDeletion, now: datetime, grace: timedelta) -> bool:

@@ -43,15 +43,7 @@ class Compacted:
     left: int = 0
 
     def __add__(self, other: Compacted) -> Compacted:
-        return Compacted(
-            snapshot_ids=(*self.snapshot_ids, *other.snapshot_ids),
-            removed_files=self.removed_files + other.removed_files,
-            added_files=self.added_files + other.added_files,
-            removed_deletes=self.removed_deletes + other.removed_deletes,
-            reprojected_rows=self.reprojected_rows + other.reprojected_rows,
-            dropped=(*self.dropped, *other.dropped),
-            left=self.left + other.left,
-        )
+        return Compacted(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})
 
 
 class Compact:
