@@ -126,6 +126,18 @@ def test_the_page_about_the_architecture_has_the_same_layers_in_the_same_order()
     assert named == [layer for layer in LAYERS if "." not in layer], "modules that stand apart are told in the text"
 
 
+@all_modules
+def test_nobody_outside_its_folder_imports_a_source(path: Path) -> None:
+    """It registers itself (decision 13). The demo writes a feed."""
+    own = name_of(path)
+    if own.startswith("demo/"):
+        return
+    for module in imports_of(path):
+        parts = module.split(".")
+        if parts[:2] == ["frazil", "sources"] and len(parts) > 3:
+            assert own.startswith(f"sources/{parts[2]}/"), f"{own} imports {module}"
+
+
 def test_no_exception_outlives_its_import() -> None:
     imported = {(name_of(path), module) for path in MODULES for module in imports_of(path)}
     assert set(UPWARD) | set(WORLDLY) <= imported

@@ -65,7 +65,8 @@ def match_columns(
     columns = tuple(place.column for place in places)
     # A field that is widened after all holds what it held before, too.
     outgrown = tuple(old for old in source_schema.outgrown if old.name not in names.values())
-    return SourceSchema(columns, tuple(names[name] for name in source_schema.key), source_schema.key_origin, outgrown)
+    key = tuple(names[name] for name in source_schema.key)
+    return replace(source_schema, columns=columns, key=key, outgrown=outgrown)
 
 
 def named(table: TableName, source_schema: SourceSchema, options: TableOptions) -> SourceSchema:
