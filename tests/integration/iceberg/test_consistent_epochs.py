@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from iceberg_builders import MeddledClock
 
+from frazil.clock import SystemClock
 from frazil.errors import StorageUnavailable
 from frazil.iceberg.catalogs.open_catalog import Catalog
 from frazil.iceberg.system.consistent_epochs import ConsistentEpochs
 from frazil.model.frontier import Frontier
 from frazil.model.ids import JobId, TableName
+from frazil.model.position import BatchNumber
 from frazil.sources.cockroachdb.position import Hlc
 
 pytestmark = pytest.mark.spark
@@ -17,6 +21,17 @@ pytestmark = pytest.mark.spark
 SHOP, BANK = JobId("shop"), JobId("bank")
 ORDERS, ITEMS = TableName(("shop",), "orders"), TableName(("shop",), "items")
 SECOND = 1_000_000_000
+
+
+class TickingClock(SystemClock):
+    """Each look is a second later."""
+
+    def __init__(self) -> None:
+        self._now = datetime(2026, 11, 18, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        self._now += timedelta(seconds=1)
+        return self._now
 
 
 def record(epochs: ConsistentEpochs, job: JobId, *numbers: int) -> None:
@@ -49,6 +64,19 @@ def test_the_newest_moments_stay_and_lie_in_few_files(own: Catalog) -> None:
     assert told(epochs, SHOP) == [20, 19, 18]
     assert own.spark.table(f"{own.settings.name}._frazil.consistent_epochs").where("pipeline = 'shop'").count() < 20
     assert {epoch.resolved: epoch for epoch in epochs.recorded(BANK)} == before
+
+
+def test_the_ledgers_time_of_a_moment_stands_there_and_positions_without_time_are_in_the_order_of_their_records(
+    own: Catalog,
+) -> None:
+    epochs = ConsistentEpochs(own, TickingClock(), kept=2, tidy_every=2)
+    noon = datetime(2026, 11, 18, 12, tzinfo=UTC)
+    for number in (8, 9, 10):
+        assert epochs.record(SHOP, Frontier(BatchNumber(number)), {ORDERS: number})
+        assert epochs.record(BANK, Frontier(BatchNumber(number), "", noon + timedelta(hours=number)), {ORDERS: number})
+    assert [epoch.resolved for epoch in epochs.recorded(SHOP)] == ["batch:10", "batch:9"]
+    told = [(epoch.resolved, epoch.source_time) for epoch in epochs.recorded(BANK)]
+    assert told == [("batch:10", noon + timedelta(hours=10)), ("batch:9", noon + timedelta(hours=9))]
 
 
 def test_what_another_process_left_is_tidied_by_the_first_record(own: Catalog) -> None:
