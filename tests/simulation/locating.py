@@ -31,7 +31,7 @@ from .tables import Rows, Snapshot, Storage
 from .workers import closed_file
 
 if TYPE_CHECKING:
-    from .edges import WorldEdges
+    from .edges import RunEdges
 
 KEY = (Field(1, "id", LONG, required=True),)
 CODEC = KeyCodec(KEY)
@@ -70,7 +70,7 @@ def live_files(storage: Storage, snapshot: Snapshot | None) -> LiveFiles:
 class SimulatedLocator:
     """The locator of one table in one process."""
 
-    def __init__(self, edges: WorldEdges, table: TableName) -> None:
+    def __init__(self, edges: RunEdges, table: TableName) -> None:
         self._edges = edges
         self._table = table
         self._paths: tuple[str, ...] = ()
@@ -78,6 +78,10 @@ class SimulatedLocator:
 
     def locate(self, files: Sequence[FileClosed], head: TableHead, *, by_equality: bool) -> Located:
         self._edges.before_locating()
+        with self._edges.world.judged():
+            return self._located(files, head, by_equality)
+
+    def _located(self, files: Sequence[FileClosed], head: TableHead, by_equality: bool) -> Located:
         if by_equality:
             self._edges.tell(f"{self._table} is published by equality")
             return Located(files=(*files, *self._equality_deletes(files)))

@@ -8,6 +8,8 @@ on rest      every change published, nothing of anybody else's lost
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from frazil.model.commit import ClearPlan, CommitPlan
 from frazil.model.ids import JobId, TableName
 from frazil.model.ledger import Fence, LedgerEntry
@@ -96,19 +98,35 @@ class Oracle:
         if position is None:
             return
         for table in tables:
-            entry, _ = self.newest_mark(self.catalog.tables[table].main)
+            metadata = self.catalog.tables.get(table)
+            entry = None if metadata is None else self.newest_mark(metadata.main)[0]
             published = None if entry is None else entry.resolved
             if is_before(published, position) and self._missing(table, published, position):
                 raise Violation(f"{position} was acknowledged, {table} is published up to {published}")
 
+    def on_agreement(self, resolved: Position, snapshots: Mapping[TableName, int | None]) -> None:
+        """Of tables that nobody set back, all show what the source had at this moment."""
+        for table, snapshot_id in snapshots.items():
+            snapshot = None if snapshot_id is None else self.catalog.all_snapshots[snapshot_id]
+            contents = self.storage.contents(snapshot)
+            own = {key: value for key, value in contents.items() if key < FOREIGN_KEYS}
+            if own != self.feed.truth(table, resolved):
+                raise Violation(f"all are said to agree at {resolved}, and {table} shows {own} in {snapshot_id}")
+
+    def rests(self, table: TableName) -> bool:
+        """Whether all that the source has is published."""
+        metadata = self.catalog.tables.get(table)
+        entry = None if metadata is None else self.newest_mark(metadata.main)[0]
+        return not self._missing(table, None if entry is None else entry.resolved, self.feed.resolved[-1])
+
     def at_rest(self, tables: tuple[TableName, ...]) -> None:
         last = self.feed.resolved[-1]
         for table in tables:
-            metadata = self.catalog.tables[table]
-            entry, _ = self.newest_mark(metadata.main)
-            published = None if entry is None else entry.resolved
-            if self._missing(table, published, last):
-                raise Violation(f"{table} rests at {published}, the source went on to {last}")
+            if not self.rests(table):
+                raise Violation(f"{table} rests before the source does, at {last}")
+            metadata = self.catalog.tables.get(table)
+            if metadata is None:
+                continue
             head = None if metadata.main is None else self.catalog.all_snapshots[metadata.main]
             contents = self.storage.contents(head)
             own = {key: value for key, value in contents.items() if key < FOREIGN_KEYS}

@@ -5,7 +5,7 @@ The production code is not edited: a decision is replaced for the time of a run,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,18 +23,23 @@ from frazil.commit.frontier_check import At, Reading, read_frontier
 from frazil.commit.machine import Answer, Committing, EpochCommit, Locating, NeedHead, Published, State
 from frazil.ingest.locate import search as plan
 from frazil.ingest.locate.search import DeletedPositions
+from frazil.ingest.loop import epoch_planner, supervisor, table_state
+from frazil.ingest.loop.commit_lanes import CommitLanes
+from frazil.ingest.loop.reader_loop import ReaderLoop
+from frazil.ingest.loop.table_registry import TableRegistry
+from frazil.ingest.loop.target_tables import TargetTable
 from frazil.model.change import PartitionReport
 from frazil.model.commit import Accepted, CommitAnswer, Unknown
 from frazil.model.files import LiveFile
-from frazil.model.frontier import Frontier
+from frazil.model.frontier import EpochProgress, Frontier
 from frazil.model.ids import JobId, TableName
-from frazil.model.ledger import BranchedHead, Fence, LedgerEntry, TableHead
+from frazil.model.ledger import Fence, LedgerEntry, TableHead
 from frazil.model.ports import Committer, TransactionalCommitter
 from frazil.model.position import Position
 from frazil.sources.cockroachdb import resume_state as notes
 from frazil.sources.cockroachdb.source import CloudFeed
 
-from . import driver
+from . import broken_loop
 from .world import SOUND, Planted
 
 
@@ -45,7 +50,7 @@ class Plant:
     hazard: str
     what: str
     edges: Planted = SOUND
-    replaced: tuple[object, str, Callable[..., object]] | None = None
+    replaced: tuple[object, str, object] | None = None
 
     @contextmanager
     def planted(self) -> Iterator[Planted]:
@@ -119,9 +124,9 @@ def _property_alone(head: TableHead, job: JobId) -> Reading:
 
 
 def _without_empty_epochs(
-    window: object, with_files: object, tip: object, heartbeat: bool, met_changes: bool
-) -> object:
-    return _epochs_to_publish(window, with_files, tip, heartbeat, False)  # type: ignore[arg-type]
+    window: Any, with_files: Any, tip: Any, heartbeat: bool, met_changes: bool, beside: Any
+) -> tuple[Position, ...]:
+    return _epochs_to_publish(window, with_files, tip, heartbeat, False, beside)
 
 
 def _unknown_landed(*step: Any) -> CommitAnswer:
@@ -137,10 +142,6 @@ def _never_older(loaded: LedgerEntry, published: LedgerEntry) -> bool:
     return False
 
 
-def _anybodys_mark(heads: BranchedHead, coordinator: Coordinator) -> bool:
-    return True
-
-
 def _columns_fit(epoch_commit: EpochCommit, head: TableHead) -> None:
     return None
 
@@ -153,7 +154,7 @@ def _nothing_is_late(source: CloudFeed, topics: Sequence[str], after: str, front
     return {}
 
 
-_epochs_to_publish = driver.epochs_to_publish
+_epochs_to_publish = epoch_planner.epochs_to_publish
 _send_resync = resyncer._send
 _commit, _commit_many, _deletion = publisher._commit, publisher._commit_many, plan.deletion
 
@@ -206,7 +207,7 @@ PLANTS = {
     "cancelled-changes-unpublished": Plant(
         "H28",
         "a first epoch whose changes cancel out leaves no mark",
-        replaced=(driver, "epochs_to_publish", _without_empty_epochs),
+        replaced=(epoch_planner, "epochs_to_publish", _without_empty_epochs),
     ),
     "carried-by-wall-time": Plant(
         "-",
@@ -226,11 +227,6 @@ PLANTS = {
         "whoever loads a table on its branch does not look for newer fences on main",
         replaced=(resync, "_barred", _nobody_is_barred),
     ),
-    "resync-not-taken-over": Plant(
-        "H12, H27",
-        "a load that another began goes on without a new fence",
-        replaced=(resync, "_marked_by", _anybodys_mark),
-    ),
     "resync-goes-back": Plant(
         "H27", "main becomes a branch that is behind it", replaced=(resync, "_is_older", _never_older)
     ),
@@ -238,5 +234,46 @@ PLANTS = {
         "H6, H27",
         "an unanswered commit about the branch counts as landed",
         replaced=(resyncer, "_send", _unknown_landed),
+    ),
+    "acknowledges-the-furthest": Plant(
+        "H28",
+        "the source is told what one table is published up to, not what all are",
+        replaced=(supervisor, "acknowledgeable", broken_loop.furthest),
+    ),
+    "acknowledges-what-is-sent": Plant(
+        "H28",
+        "an epoch that is on its way counts as published",
+        replaced=(EpochProgress, "forgettable", property(broken_loop.as_handed_over)),
+    ),
+    "all-wait-for-one": Plant(
+        "-",
+        "tables that were read with one that fails wait with it",
+        replaced=(table_state, "concerns_all", broken_loop.all_wait),
+    ),
+    "reading-is-progress": Plant(
+        "-",
+        "a loop that read a window and failed at the next one begins to count its failures anew",
+        replaced=(ReaderLoop, "has_progressed", property(broken_loop.has_read)),
+    ),
+    "start-asks-every-table": Plant(
+        "-",
+        "a run does not begin while one table cannot be read",
+        replaced=(TableRegistry, "newest_generation", broken_loop.asks_every_table),
+    ),
+    "window-read-twice": Plant(
+        "-", "a loop hands out its last window once more", replaced=(ReaderLoop, "_step", broken_loop.reads_again)
+    ),
+    "window-committed-twice": Plant(
+        "H6", "a lane is given each window twice", replaced=(CommitLanes, "submit", broken_loop.takes_twice)
+    ),
+    "lane-goes-on": Plant(
+        "H11",
+        "what follows a failed epoch is sent all the same",
+        replaced=(CommitLanes, "_work_off", broken_loop.goes_on_after_a_failure),
+    ),
+    "stale-frontier": Plant(
+        "H6",
+        "a loop that begins goes on from what the one before it knew",
+        replaced=(TargetTable, "start_at", broken_loop.keeps_its_frontier),
     ),
 }

@@ -216,6 +216,11 @@ class Catalog:
         metadata = self.tables[table]
         self.tables[table] = replace(metadata, value_id=metadata.value_id + 1)
 
+    def set_property(self, table: TableName, name: str, value: str | None) -> None:
+        metadata = self.tables[table]
+        kept = {key: text for key, text in metadata.properties.items() if key != name}
+        self.tables[table] = replace(metadata, properties=kept if value is None else {**kept, name: value})
+
     def expire(self, table: TableName, keep: int) -> None:
         """Keeps the newest snapshots of main and of the branch, and what tags hold."""
         metadata = self.tables[table]

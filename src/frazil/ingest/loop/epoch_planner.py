@@ -74,7 +74,7 @@ class EpochPlanner:
         own, window = written.found(table.index), written.window
         files = written.files(table.target)
         interval = timedelta(seconds=self._config.heartbeat)
-        beat = heartbeat_due(table.published_at, self._clock.now(), interval)
+        beat = self._states_end or heartbeat_due(table.published_at, self._clock.now(), interval)
         starts_empty, tip = table.starts_empty, table.progress.tip_position
         met = table.is_main and (self._states_end or any(report.rows for report in own))
         uuid, form = ("", None) if table.loaded is None else (table.loaded.uuid, table.loaded.form)

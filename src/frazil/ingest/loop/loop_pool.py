@@ -105,12 +105,10 @@ class LoopPool:
         if self.main is not None:
             self.ask_to_end(self.main)
 
-    def ask_to_end(self, number: int) -> bool:
-        """Whether there is such a loop."""
-        running = self._running.get(number)
-        if running is not None:
-            running.loop.end()
-        return running is not None
+    def ask_to_end(self, number: int | None) -> None:
+        """Nothing is asked of a line that finishes: it ends by itself."""
+        if number in self._running:
+            self._running[number].loop.end()
 
     def end_all(self, deadline: float) -> list[Sequence[str]]:
         """Asks all of them to end, and waits until then; the tables of those that are still at work."""

@@ -130,7 +130,7 @@ class ReaderLoop:
         self._end = Event()
         self._after: Position | None = None
         self._epochs = 0
-        self._steps = 0
+        self._got_on = False
         self._has_polled = False
         schema_tracker = SchemaTracker(source)
         self._windows = WindowWriter(
@@ -145,8 +145,9 @@ class ReaderLoop:
 
     @property
     def has_progressed(self) -> bool:
-        """A window that was read proves nothing about a catalog that takes no commits."""
-        return self._epochs > 0 or (self._steps > 0 and not self._in_flight)
+        """A window that was read proves nothing about a catalog that takes no commits, nor about the window behind it,
+        which the next loop may fail at again: but one that has come to the end of what is resolved has got past it."""
+        return self._epochs > 0 or (self._got_on and not self._in_flight)
 
     def end(self) -> None:
         """Asks it to end when what is under way is finished."""
@@ -253,6 +254,7 @@ class ReaderLoop:
         self._has_polled = True
         window = plan_window(resolved, self._after, self._config.snapshot.value, self._config.limits.epochs_per_job)
         if window is None:
+            self._got_on |= self._source.is_caught_up
             self._look_at_loads()
             return False
         written, concerned = self._written(window)
@@ -262,7 +264,7 @@ class ReaderLoop:
         if lanes:
             self._line.submit(lanes, self._config.limits.lag_patience)
         self._after = written.window.upper
-        self._steps += 1
+        self._got_on |= not self._names
         self._acknowledge()
         self._watcher.changed(())
         if not any(is_before(self._after, position) for position in resolved):

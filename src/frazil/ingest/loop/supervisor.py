@@ -87,11 +87,8 @@ class Supervisor:
         self._checkpointing: Checkpointing | None = None
         self._lonely = LoopState(Mode.STEADY)
         self._lock = parts.threads.lock()
-        self._agreement = (
-            None
-            if parts.agreement is None
-            else Agreement(parts.agreement, parts.committer, parts.config.job, parts.threads)
-        )
+        shared = (parts.committer, parts.config.job, parts.threads)
+        self._agreement = None if parts.agreement is None else Agreement(parts.agreement, *shared)
 
     # what others see
 
@@ -108,18 +105,12 @@ class Supervisor:
     @property
     def resolved(self) -> Position | None:
         """Every table is published up to here, as far as there was anything to publish."""
-        return None if (slowest := self._slowest) is None else slowest.done_through
+        return None if (slowest := self._registry.slowest) is None else slowest.done_through
 
     @property
     def resolved_time(self) -> datetime | None:
         """When that was by the source's clock; None if nothing tells."""
-        return None if (slowest := self._slowest) is None else slowest.done_time
-
-    @property
-    def _slowest(self) -> TargetTable | None:
-        """None as long as one of them has nothing done."""
-        done = [(position.order, table) for table in self._registry.targets if (position := table.done_through)]
-        return min(done, key=lambda one: one[0])[1] if len(done) == len(self._registry.targets) and done else None
+        return None if (slowest := self._registry.slowest) is None else slowest.done_time
 
     @property
     def is_publishing(self) -> bool:
@@ -202,7 +193,9 @@ class Supervisor:
         return True
 
     def _know(self, names: Iterable[str]) -> None:
-        self._loop_states |= {name: self._loop_state_of(name) for name in names}
+        known = {name: self._loop_state_of(name) for name in names}
+        self._loop_states |= known
+        self._begin_anew(known)
 
     def _loop_state_of(self, name: str) -> LoopState:
         """Where a table begins. Only a source with first loads of its own must be told apart: the ledger knows."""
@@ -250,8 +243,7 @@ class Supervisor:
 
     def _start(self, plan: LoopPlan) -> None:
         made = self._resync_loop(plan) if plan.mode is Mode.RESYNC else self._loop(self._parts, plan)
-        number = self._pool.start(plan, made)
-        self._give(plan.tables, number)
+        self._give(plan.tables, self._pool.start(plan, made))
 
     def _loop(self, parts: Components, plan: LoopPlan) -> ReaderLoop:
         return ReaderLoop(
@@ -292,6 +284,7 @@ class Supervisor:
                 with self._lock:
                     known = tables & self._loop_states.keys()
                     self._loop_states |= {name: states.after_lag(self._loop_states[name], now) for name in known}
+                    self._begin_anew(known)
         self._look_for_a_successor()
         self._give_up_the_outlived()
 
@@ -316,6 +309,9 @@ class Supervisor:
                 self._lagged(tables, lagging, line)
             case Failed(found) if tables or not loop.tables:
                 self._failed(tables, found)
+        self._begin_anew(tables)
+
+    def _begin_anew(self, tables: Iterable[str]) -> None:
         for name in self._wanted_anew.intersection(tables):
             self._wanted_anew.discard(name)
             self._loop_states[name] = states.asked_for(self._loop_states[name], self._clock.monotonic())
@@ -345,8 +341,13 @@ class Supervisor:
                 self._fatal = self._fatal or error
                 return
         known = {name: states.explained(error) for name, error in found.items()}
-        if WHOLE in known or self._parts.together or states.concerns_all(known, tables):
-            self._failed_whole(tables, known.get(WHOLE) or next(iter(known.values())), when)
+        lost = [name for name, error in known.items() if isinstance(error, errors.SourceLost) and name in tables]
+        for name in lost if isinstance(self._parts.source, LoadsTables) else ():
+            # It is loaded anew by itself, also where tables commit together.
+            self._failed_alone(name, known.pop(name), alone=False, when=when)
+        if WHOLE in known or (known and self._parts.together) or states.concerns_all(known, tables):
+            rest = [name for name in tables if name not in found or name in known]
+            self._failed_whole(rest, known.get(WHOLE) or next(iter(known.values())), when)
         else:
             for name, error in known.items():
                 self._failed_alone(name, error, alone=len(tables) == 1, when=when)
@@ -412,8 +413,6 @@ class Supervisor:
             _log.error("stopped; other tables go on", table=name, reason=str(error), hint=error.hint)
         self._shown_refused |= self.refused.keys()
 
-    # now and then
-
     def _look_for_a_successor(self) -> None:
         try:
             if self._succession is not None:
@@ -467,21 +466,25 @@ class Supervisor:
 
     def acknowledgeable(self) -> Position | None:
         """The main tables speak for their side tables, which are published before them."""
+        if not self._registry.is_whole:
+            return None
         held = [m.progress for m in self._registry.main_tables if m.state is not TableState.NEEDS_RESYNC]
         position = acknowledgeable(held)
         if self._agreement is None:
             return position
-        agreed = self._agreement.reached(self.resolved, self._registry.main_tables)
+        # What is loaded anew is on a branch: main does not show it.
+        is_on_branch = any(one.mode is Mode.RESYNC for one in list(self._loop_states.values()))
+        agreed = self._agreement.reached(None if is_on_branch else self.resolved, self._registry.main_tables)
         return agreed if is_before(agreed, position) else position
 
     def resync(self, name: str) -> None:
-        """Loads a table anew, whatever state it is in."""
+        """Loads a table anew, whatever state it is in; one that this run has not begun with yet, once it does."""
         with self._lock:
-            state = self._loop_states[name]
-            if state.loop is not None and self._pool.ask_to_end(state.loop):
-                self._wanted_anew.add(name)
-            else:
-                self._loop_states[name] = states.asked_for(state, self._clock.monotonic())
+            self._wanted_anew.add(name)
+            state = self._loop_states.get(name)
+            if state is not None:
+                self._pool.ask_to_end(state.loop)
+                self._begin_anew([name] if state.loop is None else ())
 
     def changed(self, tables: Iterable[TargetTable]) -> None:
         for table in tables:

@@ -69,6 +69,7 @@ class TableRegistry:
         self.refused: Mapping[str, errors.ConfigError] = {}
         """Source tables that cannot be taken, each with why."""
         self._indexes = 0
+        self._unread: list[TableEntry] = []
         self._lock = Lock()
 
     @property
@@ -78,6 +79,19 @@ class TableRegistry:
     @property
     def main_tables(self) -> list[TargetTable]:
         return [targets[-1] for targets in self._by_source.values()]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no table is missing only because its ledger could not be read when the run began: the source must
+        keep everything for it."""
+        return all(any(matches(entry.source, known) for known in self._by_source) for entry in self._unread)
+
+    @property
+    def slowest(self) -> TargetTable | None:
+        """Every table is published up to where this one is, as far as there was anything to publish. None as long as
+        one of them has nothing done."""
+        done = [(position.order, table) for table in self.targets if (position := table.done_through)]
+        return min(done, key=lambda one: one[0])[1] if done and len(done) == len(self.targets) else None
 
     @property
     def unmet_entries(self) -> list[str]:
@@ -103,7 +117,9 @@ class TableRegistry:
 
     def recall(self) -> None:
         """Only patterns and tables that were never published need a look at the source. A table is known by its ledger
-        even if all its files are gone from the source."""
+        even if all its files are gone from the source. One that cannot be read now is known once the source shows it:
+        the others are not held up."""
+        self._unread.clear()
         recalled = [self._recalled(entry) for entry in self._config.tables]
         self._take(taken for taken in recalled if taken is not None)
         if None in recalled:
@@ -117,15 +133,15 @@ class TableRegistry:
 
     def newest_generation(self, branches: ResyncCommitter | None) -> int:
         """What the tables and their branches have seen, in case the register of pipelines was lost. One that cannot be
-        read says nothing here: its own loop meets the same, and stops it alone. But raises LedgerTooNew: nobody may
-        take the pipeline over from a newer version, whose ledger it cannot read."""
+        read says nothing here: its own loop meets the same, and waits or stops alone. But raises LedgerTooNew: nobody
+        may take the pipeline over from a newer version, whose ledger it cannot read."""
         seen = 0
         for table in self.targets:
             try:
                 seen = max(seen, self._seen_by(table.target, branches))
             except errors.LedgerTooNew:
                 raise
-            except errors.Terminal:
+            except (errors.Terminal, errors.Transient):
                 continue
         return seen
 
@@ -190,7 +206,12 @@ class TableRegistry:
         if is_pattern(entry.source):
             return None
         target = target_of(entry.target, entry.source, entry.source, self._config.pipeline)
-        source = self._published_from(target)
+        try:
+            source = self._published_from(target)
+        except errors.Transient as error:
+            _log.warning("cannot be read now; other tables begin", table=target.text, reason=str(error))
+            self._unread.append(entry)
+            return None
         taken = self._config.routed(source, entry, target)
         return taken if source and matches(entry.source, source) else None
 

@@ -22,7 +22,7 @@ from simulation.tables import Catalog
 
 from frazil.clock import SystemClock
 from frazil.config.pipeline_config import PipelineConfig
-from frazil.errors import CatalogRefused
+from frazil.errors import CatalogRefused, CatalogUnavailable
 from frazil.iceberg.tables.tables import LoadedTable
 from frazil.ingest.loop.components import Components
 from frazil.ingest.loop.supervisor import Supervisor
@@ -172,12 +172,16 @@ class Shelf:
         self.catalog = Catalog(job)
         self.damaged: set[str] = set()
         """Tables whose metadata cannot be read."""
+        self.unavailable: set[str] = set()
+        """Tables that the catalog has no answer for."""
         self._fence: Fence | None = None
         self._lock = Lock()
 
     def head(self, table: TableName) -> TableHead:
         if table.text in self.damaged:
             raise CatalogRefused(f"{table}: its metadata file is gone", table=table.text)
+        if table.text in self.unavailable:
+            raise CatalogUnavailable(f"{table}: no answer", table=table.text)
         return self.catalog.tables[table].head()
 
     def live(self, *_: Any, **__: Any) -> Any:

@@ -264,6 +264,30 @@ def test_failures_before_there_is_any_table_count_only_in_a_row() -> None:
     assert len(stream.opened) > 2 * UNEXPLAINED_MAX
 
 
+def test_a_table_that_fails_behind_a_window_without_changes_holds_nobody_up_for_ever() -> None:
+    """Each new loop reads that window again: that is no progress, and its failures count."""
+    stream = Stream({"good": [1], "bad": [1]}, [2])
+    world = LoopWorld(stream, heartbeat="1h", limits={"epochs_per_job": 1})
+    world.run(once=True)
+    stream.changes.update(good=[1, 7], bad=[1, 5])
+    stream.resolved += [4, 6, 8]
+    stream.faults.update(good=lambda: None, bad=lambda: RuntimeError("a worker is gone"))
+    run = world.run(until=lambda run: is_stopped(run, "lake.bad") and stream.met["good"] > 0)
+    assert state_of(run, "lake.bad") is TableState.STOPPED
+    assert stream.met["good"] > 0
+
+
+def test_a_table_that_cannot_be_read_holds_up_no_run_that_begins() -> None:
+    stream = Stream({"good": [1], "bad": [1]}, [2])
+    world = LoopWorld(stream, [{"source": name, "target": "lake.{table}"} for name in ("good", "bad")])
+    world.run(once=True)
+    stream.resolved += [4]
+    world.shelf.unavailable.add("lake.bad")
+    run = world.run(until=lambda run: world.published("lake.good") == at(4).text)
+    assert world.published("lake.good") == at(4).text
+    assert state_of(run, "lake.bad") is not TableState.STEADY_STATE
+
+
 def wait_for(holds: Callable[[], bool]) -> None:
     """The bound only keeps a broken run from hanging."""
     for _ in range(500):
