@@ -17,12 +17,20 @@ import yaml
 pytestmark = pytest.mark.spark
 
 HOME = Path(__file__).parents[1] / "toy"
-# Several commands in one process, so that they share one Java: prints the exit code and output of each.
+# Several commands in one process, so that they share one Java: prints the exit code and output of each. `read` is no
+# command: it is what the Python API reads of a table at a moment.
 COMMANDS = """
 import json, sys
 from click.testing import CliRunner
+from frazil import Pipeline
 from frazil.cli.main import cli
+def read(config, table, moment):
+    with Pipeline.from_file(config) as pipeline:
+        return sorted(list(row) for row in pipeline.read(table, moment).collect())
 for arguments in json.loads(sys.argv[1]):
+    if arguments[0] == "read":
+        print("TOLD", json.dumps([0, json.dumps(read(*arguments[1:])), ""]))
+        continue
     result = CliRunner().invoke(cli, arguments)
     print("TOLD", json.dumps([result.exit_code, result.stdout, result.stderr]))
 """
@@ -71,6 +79,10 @@ def put(tick: int, key: int, **row: Any) -> dict[str, Any]:
     return {"tick": tick, "table": "shop.things", "op": "put", "id": key, "row": row}
 
 
+def change(tick: int, key: int, **row: Any) -> dict[str, Any]:
+    return {"tick": tick, "table": "shop.things", "op": "set", "id": key, "row": row}
+
+
 def resolved(tick: int) -> dict[str, Any]:
     return {"tick": tick, "op": "resolved"}
 
@@ -97,7 +109,7 @@ def test_a_source_from_outside_is_written_checked_run_and_told(toy: Toy) -> None
         ["run", "--once", toy.config],
         ["status", toy.config, "--json"],
         ["epochs", toy.config, "analytics.orders", "--json"],
-        ["as-of", toy.config, "tick:1"],
+        ["as-of", toy.config, "analytics.orders", "tick:1"],
     )
     assert checked.code == 0, checked
     assert "shop.things" in checked.stdout
@@ -107,6 +119,24 @@ def test_a_source_from_outside_is_written_checked_run_and_told(toy: Toy) -> None
     assert [epoch["resolved"] for epoch in json.loads(epochs.stdout)] == ["tick:2", "tick:1"]
     assert read.code == 0, read
     assert "analytics.orders" in read.stdout
+
+
+def test_cells_that_were_not_sent_are_what_they_were(toy: Toy) -> None:
+    """Within the epoch, and in the row that was published before."""
+    toy.journal(put(1, 1, name="a", note="x"), put(1, 2, name="b", note="y"), put(1, 3, name="c"), resolved(1))
+    toy.journal(change(2, 1, name="d"), put(3, 4, name="e", note="z"), change(4, 4, note="w"), change(5, 4, name="f"))
+    toy.journal(
+        {"tick": 4, "table": "shop.things", "op": "del", "id": 3}, change(5, 2), change(5, 1, note=None), resolved(6)
+    )
+    toy.frazil(["init", "--source", "toy", "-o", toy.config])
+    ran, before, after = toy.frazil(
+        ["run", "--once", toy.config],
+        ["read", toy.config, "analytics.orders", "tick:1"],
+        ["read", toy.config, "analytics.orders", "tick:6"],
+    )
+    assert ran.code == 0, ran
+    assert json.loads(before.stdout) == [[1, "a", "x"], [2, "b", "y"], [3, "c", None]]
+    assert json.loads(after.stdout) == [[1, "d", None], [2, "b", "y"], [4, "f", "w"]]
 
 
 def test_what_its_block_says_wrongly_is_told_with_the_line(toy: Toy) -> None:

@@ -24,6 +24,9 @@ Rows that a source sends in parts: column families.
     3    -                          DELETE                     what it had before, NULL in f2's columns
     4    DELETE                     DELETE                     gone: a row is there as long as its primary part is
 
+A change may also come without cells of its family that it did not change. It then travels as a part of its own, below
+zero, and the decoder says which cells it has.
+
 A part's number depends on the family's name alone, so that changes which wait in quarantine keep theirs. A family whose
 name nobody told, because the table had only one when its rows were sent, is the primary one.
 """
@@ -33,7 +36,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -266,12 +269,15 @@ class SourceSchema:
 
     `outgrown` are columns of the target table that columns of the source have outgrown, under the table's names: rows
     from before the type changed fit only them. Rows carry them by a name that one of `columns` has, too.
+
+    `leaves_out` if a change may come without cells, which are what they were (PostgreSQL's unchanged TOAST).
     """
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     key_origin: str
     outgrown: tuple[Column, ...] = ()
+    leaves_out: bool = False
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
@@ -388,10 +394,20 @@ def part_number(family: str, primary: str | None) -> int:
     return int.from_bytes(digest[:8], "big") % _NUMBERS + 1
 
 
+def part_without(columns: Iterable[str]) -> int:
+    """The part as which a change of the primary family travels that came without cells. The fold keeps the newest
+    change of each set, and so loses nothing: for every cell the newest change that has it is the newest of its set."""
+    names = "\0".join(sorted(columns))
+    return -part_number(names, None) if names else PRIMARY
+
+
 def parts_of(source_schema: SourceSchema) -> tuple[ColumnFamily, ...]:
     """The primary part first; () if the source sends whole rows. A column of which nobody told the family is in none:
     no part of a row says anything about it."""
     named = families(source_schema)
+    if not named and source_schema.leaves_out:
+        names = (column.name for column in (*source_schema.columns, *source_schema.outgrown))
+        return (ColumnFamily(PRIMARY, tuple(names)),)
     if not named:
         return ()
     primary = primary_family(source_schema)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from frazil.errors import SourceLost
 from frazil.model.change import PartitionReport
@@ -24,6 +24,7 @@ from frazil.model.position import Position
 from frazil.model.schema import KnownTable, SourceSchema
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 
@@ -79,6 +80,16 @@ class Decoder(Protocol):
     def rows(self, table: int, keys: pa.Array, payloads: pa.Array) -> pa.RecordBatch:
         """All columns of the table's source schema, and those that they have outgrown. Raises UnknownColumn or
         DoesNotFit."""
+
+
+@runtime_checkable
+class TellsSent(Protocol):
+    """A decoder of changes that may come without cells (`SourceSchema.leaves_out`); their `part` is
+    `model.schema.part_without` of those."""
+
+    def sent(self, table: int, payloads: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """The mask beside `rows`: for each payload, which of its columns came with the change. The others are what
+        they were before it."""
 
 
 class Source(Protocol):

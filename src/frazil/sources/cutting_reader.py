@@ -64,7 +64,8 @@ def assign(major: NDArray[np.int64], minor: NDArray[np.int64], cut: Cut) -> NDAr
 
 @dataclass(frozen=True, slots=True)
 class ReadChanges:
-    """Changes as a source read them. Without `befores` or `lines` there are none."""
+    """Changes as a source read them. Without `befores` or `lines` there are none; without `parts` all are of the one
+    part that the partition is of."""
 
     keys: pa.StringArray
     majors: np.ndarray
@@ -73,6 +74,7 @@ class ReadChanges:
     payloads: pa.BinaryArray
     befores: pa.BinaryArray | None = None
     lines: pa.Int64Array | None = None
+    parts: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -114,7 +116,7 @@ class PartitionCutter:
             "table": pa.repeat(pa.scalar(self._partition.table, pa.int32()), count),
             "epoch": pa.array(epochs, pa.int32()),
             "key": changes.keys,
-            "part": pa.repeat(pa.scalar(self._part, pa.int32()), count),
+            "part": pa.array(np.full(count, self._part) if changes.parts is None else changes.parts, pa.int32()),
             "major": pa.array(changes.majors, pa.int64()),
             "minor": pa.array(changes.minors, pa.int64()),
             "op": pa.array(changes.ops, pa.int32()),

@@ -14,7 +14,7 @@ import pyarrow as pa
 from frazil.model.change import Op, PartitionReport
 from frazil.model.frontier import Frontier, Window
 from frazil.model.position import Position, is_before
-from frazil.model.schema import LONG, STRING, Column, KnownTable, SourceSchema
+from frazil.model.schema import LONG, STRING, Column, KnownTable, SourceSchema, part_without
 from frazil.sources.base import Cut, InputPartition, SourceTable
 from frazil.sources.cutting_reader import PartitionCutter, ReadChanges
 from frazil.sources.registry import PipelineFacts
@@ -28,12 +28,19 @@ SCHEMA = SourceSchema(
     ),
     key=("id",),
     key_origin="journal",
+    leaves_out=True,
 )
 Line = Mapping[str, Any]
+CELLS = ("name", "note")
 
 
 def open_source(config: ToyConfig, facts: PipelineFacts) -> Journal:
     return Journal(config.journal, config.shout)
+
+
+def left_out(line: Line) -> list[str]:
+    """The cells that a change came without."""
+    return [name for name in CELLS if line["op"] == "set" and name not in line["row"]]
 
 
 def lines_of(path: str) -> list[Line]:
@@ -117,8 +124,9 @@ class JournalReader:
                 keys=pa.array([str(line["id"]) for line in own], pa.string()),
                 majors=np.array([line["tick"] for line in own], np.int64),
                 minors=np.zeros(len(own), np.int64),
-                ops=np.array([Op.UPSERT if line["op"] == "put" else Op.DELETE for line in own], np.int32),
-                payloads=pa.array([json.dumps(line.get("row")).encode() for line in own], pa.binary()),
+                ops=np.array([Op.DELETE if line["op"] == "del" else Op.UPSERT for line in own], np.int32),
+                payloads=pa.array([json.dumps(line).encode() for line in own], pa.binary()),
+                parts=np.array([part_without(left_out(line)) for line in own], np.int32),
             )
         )
         if rows is not None:
@@ -134,8 +142,12 @@ class JournalDecoder:
         return pa.record_batch({"id": keys.cast(pa.int64())})
 
     def rows(self, table: int, keys: pa.Array, payloads: pa.Array) -> pa.RecordBatch:
-        rows = [json.loads(payload) for payload in payloads.to_pylist()]
+        rows = [json.loads(payload)["row"] for payload in payloads.to_pylist()]
         names = [row.get("name") for row in rows]
         names = [name.upper() if self.shouts and name else name for name in names]
         notes = pa.array([row.get("note") for row in rows], pa.string())
         return pa.record_batch({"id": keys.cast(pa.int64()), "name": pa.array(names, pa.string()), "note": notes})
+
+    def sent(self, table: int, payloads: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        missing = [left_out(json.loads(payload)) for payload in payloads.to_pylist()]
+        return np.array([[True, *(name not in out for name in CELLS)] for out in missing], np.bool_).reshape(-1, 3)

@@ -4,8 +4,8 @@ equality <-> vectors        yes: both mean one row for a key
 main table  --> append-only     yes: log rows begin here, older rows have no `_op`
 append-only --> main table      no: a log holds many rows for a key, and nobody could tell which of them is the row
 
-A table whose rows come in parts (column families) is a main table by vectors and nothing else: only a lookup can fill
-what a change leaves out.
+A table whose rows come in parts (column families), or without cells that did not change, is a main table by vectors and
+nothing else: only a lookup can fill what a change leaves out.
 """
 
 from __future__ import annotations
@@ -35,11 +35,17 @@ def check_mode(table: TargetTable, is_published: bool) -> None:
 
 
 def check_parts(source: str, entry: TableEntry, source_schema: SourceSchema) -> None:
-    """Raises ConfigError for a table that is put together of column families in a mode that cannot do it."""
+    """Raises ConfigError for a table whose rows are put together in a mode that cannot do it."""
     known = [family for family in families(source_schema) if family != UNNAMED]
-    if not known or (entry.deletes is DeleteMode.VECTORS and not entry.changelog):
+    if not (known or source_schema.leaves_out) or (entry.deletes is DeleteMode.VECTORS and not entry.changelog):
         return
     mode = "a changelog" if entry.changelog else f"`deletes: {entry.deletes}`"
+    if not known:
+        raise ConfigError(
+            f"changes of {source} may come without cells that did not change, and {mode} cannot tell what they were",
+            hint=f"Set `deletes: vectors` without `changelog:` for {source}, or let the source send whole rows.",
+            table=source,
+        )
     own = ", ".join(f"{source}+{family}" for family in known)
     raise ConfigError(
         f"{source} has the column families {', '.join(known)}, and {mode} cannot put its rows together: a change of "

@@ -72,36 +72,39 @@ def assemble(
     is_upsert: Bits,
     decoded: pa.RecordBatch,
     keys: pa.RecordBatch | None,
+    sent: Bits | None = None,
 ) -> Assembled:
-    """Of change rows sorted by key and part, one for each. `decoded` has a row for each upsert and `keys` one for
-    each delete, in their order; without `keys` nobody asks for what is deleted.
+    """Of change rows sorted by key and part, one for each key: each cell is what the newest change says that tells it.
+    `decoded` has a row for each upsert, `sent` which cells came with it, and `keys` one for each delete, in their
+    order; without `keys` nobody asks for what is deleted.
 
     Raises UnknownColumn for a value in a column that is not known to belong to the value's part.
     """
     if not rows.num_rows:
         return Assembled(decoded.slice(0, 0), np.zeros((0, decoded.num_columns), np.bool_), np.zeros(0, np.bool_), None)
-    part = rows.column("part").to_numpy(zero_copy_only=False)
+    # Below zero lie the changes of the primary family that came without some of its cells.
+    part = np.maximum(rows.column("part").to_numpy(zero_copy_only=False), PRIMARY)
     _refuse_strangers(task, part[is_upsert], decoded)
-    starts = np.concatenate([[0], np.flatnonzero(differ(rows, ("key",))) + 1])
-    group = np.zeros(rows.num_rows, np.int64)
-    group[starts[1:]] = 1
-    group = np.cumsum(group)
+    groups = _Groups(rows)
     at = np.where(is_upsert, np.cumsum(is_upsert), np.cumsum(~is_upsert)) - 1
-    row_of = {one.number: _row_of(part == one.number, group, len(starts)) for one in task.parts}
-    primary = row_of[PRIMARY]
+    primary = groups.newest(part == PRIMARY)
     gone = (primary != NOWHERE) & ~is_upsert[primary]
-    inserts = _row_of(is_upsert, group, len(starts)) != NOWHERE
-    told = np.any([found != NOWHERE for found in row_of.values()], axis=0)
+    inserts = groups.newest(is_upsert) != NOWHERE
+    told = groups.newest(np.isin(part, [one.number for one in task.parts])) != NOWHERE
     kept = np.flatnonzero(~gone & told & (inserts | (keys is not None)))
     owner = {name: one.number for one in task.parts for name in one.columns}
     arrays, known = [], np.zeros((len(kept), decoded.num_columns), np.bool_)
     for number, name in enumerate(decoded.schema.names):
         values = decoded.column(number)
         if name in task.key:
-            arrays.append(_key_values(values, None if keys is None else keys.column(name), kept, group, at, is_upsert))
+            upsert, delete = groups.newest(is_upsert)[kept], groups.newest(~is_upsert)[kept]
+            arrays.append(_key_values(values, None if keys is None else keys.column(name), upsert, delete, at))
             known[:, number] = True
         elif name in owner:
-            found = row_of[owner[name]][kept]
+            tells = part == owner[name]
+            if sent is not None:
+                tells[is_upsert] &= sent[:, number]
+            found = groups.newest(tells)[kept]
             is_there = found != NOWHERE
             is_value = is_there & is_upsert[found]
             arrays.append(values.take(pa.array(np.where(is_value, at[found], 0), mask=~is_value)))
@@ -112,20 +115,28 @@ def assemble(
     return Assembled(pa.RecordBatch.from_arrays(arrays, schema=decoded.schema), known, inserts[kept], deleted)
 
 
-def _row_of(chosen: Bits, group: Places, groups: int) -> Places:
-    """For each group the first of its chosen rows."""
-    found = np.full(groups, NOWHERE, np.int64)
-    places = np.flatnonzero(chosen)[::-1]
-    found[group[places]] = places
-    return found
+class _Groups:
+    """The changes of each key, by their age."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        begins = np.concatenate([[False], differ(rows, ("key",))])
+        self._of = np.cumsum(begins)
+        self._count = int(self._of[-1]) + 1
+        order = (rows.column(name).to_numpy(zero_copy_only=False) for name in ("op", "minor", "major"))
+        self._oldest_first = np.lexsort((*order, self._of))
+
+    def newest(self, chosen: Bits) -> Places:
+        """For each group the newest of its chosen rows."""
+        found = np.full(self._count, NOWHERE, np.int64)
+        places = self._oldest_first[chosen[self._oldest_first]]
+        found[self._of[places]] = places
+        return found
 
 
 def _key_values(
-    of_upserts: pa.Array, of_deletes: pa.Array | None, kept: Places, group: Places, at: Places, is_upsert: Bits
+    of_upserts: pa.Array, of_deletes: pa.Array | None, upsert: Places, delete: Places, at: Places
 ) -> pa.Array:
     """Of an upsert of the group if it has one: both spell the key alike."""
-    groups = int(group[-1]) + 1
-    upsert, delete = _row_of(is_upsert, group, groups)[kept], _row_of(~is_upsert, group, groups)[kept]
     places = np.where(upsert != NOWHERE, at[upsert], len(of_upserts) + at[delete])
     both = of_upserts if of_deletes is None else pa.concat_arrays([of_upserts, of_deletes])
     return both.take(pa.array(places))

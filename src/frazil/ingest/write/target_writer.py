@@ -36,7 +36,7 @@ from frazil.model.change import Op
 from frazil.model.files import FileClosed
 from frazil.model.table import CHANGELOG_BEFORE, CHANGELOG_OP, CHANGELOG_POSITION
 from frazil.model.write import DeleteMode, Role, TableTask
-from frazil.sources.base import Decoder
+from frazil.sources.base import Decoder, TellsSent
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -44,13 +44,14 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenChanges:
     """Decoded changes. `decoded` has a row for each upsert, `keys` one for each delete, in their order; `keys` and
-    `befores` are None where nobody needs them."""
+    `befores` are None where nobody needs them. `sent` says which cells of `decoded` came; None if all did."""
 
     rows: pa.RecordBatch
     is_upsert: Mask
     decoded: pa.RecordBatch | None
     keys: pa.RecordBatch | None
     befores: pa.Array | None
+    sent: Mask | None = None
 
 
 class TargetsWriter:
@@ -234,15 +235,17 @@ class TargetsWriter:
 
     def _taken(self, rows: pa.RecordBatch, every_key: bool = False) -> TakenChanges:
         upserts = pc.equal(rows.column("op"), int(Op.UPSERT)).to_numpy(zero_copy_only=False)
-        decoded = keys = None
+        decoded = keys = sent = None
         if upserts.any():
             some = _filtered(rows, upserts)
             decoded = self._decoder.rows(self._index, some.column("key"), some.column("payload"))
+            if isinstance(self._decoder, TellsSent):
+                sent = self._decoder.sent(self._index, some.column("payload"))
         if not upserts.all() and (every_key or self._logs or not self._drops_deletes):
             some = _filtered(rows, ~upserts)
             keys = self._decoder.keys(self._index, some.column("key"))
         befores = self._befores(rows) if any(_keeps_before(task) for task, _ in self._logs) else None
-        return TakenChanges(rows=rows, is_upsert=upserts, decoded=decoded, keys=keys, befores=befores)
+        return TakenChanges(rows=rows, is_upsert=upserts, decoded=decoded, keys=keys, befores=befores, sent=sent)
 
     @property
     def _drops_deletes(self) -> bool:
@@ -325,7 +328,8 @@ class TargetsWriter:
         upserts, deletes = mask[taken.is_upsert], mask[~taken.is_upsert]
         keys = None if taken.keys is None or writer.drops_deletes else _filtered(taken.keys, deletes)
         rows = _filtered(taken.rows, mask)
-        found = assemble(task, rows, taken.is_upsert[mask], _filtered(decoded, upserts), keys)
+        sent = None if taken.sent is None else taken.sent[upserts]
+        found = assemble(task, rows, taken.is_upsert[mask], _filtered(decoded, upserts), keys, sent)
         if found.deleted is not None:
             writer.deletes(found.deleted)
         # In a table that is known to be empty there is no older row: what is not known is NULL.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,11 @@ from hypothesis import strategies as st
 from frazil.errors import UnknownColumn
 from frazil.ingest.write.assemble_families import Assembled, WholeKeys, assemble
 from frazil.ingest.write.column_mask import from_masks, to_masks
+from frazil.ingest.write.fold import fold_changes, sort_changes
 from frazil.model.arrow import CHANGE_SCHEMA
 from frazil.model.change import Op
 from frazil.model.ids import TableName
-from frazil.model.schema import LONG, PRIMARY, STRING, ColumnFamily, Field, Schema
+from frazil.model.schema import LONG, PRIMARY, STRING, ColumnFamily, Field, Schema, part_without
 from frazil.model.write import DeleteMode, TableTask
 
 F2, UNTOLD = 5, 6
@@ -137,3 +140,59 @@ def test_any_subset_of_columns_can_be_known(columns: int, data: Any) -> None:
     masks = to_masks(known)
     assert (from_masks(masks, columns) == known).all()
     assert (from_masks(pa.concat_arrays([masks, masks]).slice(len(masks)), columns) == known).all()
+
+
+# changes that come without cells
+
+CELLS = ("name", "note")
+LEAVES_OUT = replace(TASK, parts=(ColumnFamily(PRIMARY, ("id", *CELLS)),))
+EVENTS = st.one_of(st.just(None), st.sets(st.sampled_from(CELLS)).map(frozenset))
+"""A delete, or an upsert with these cells."""
+
+
+def by_hand(events: list[frozenset[str] | None]) -> dict[str, str | None] | None:
+    """The cells that are known after these events, one after the other; None if the row is gone."""
+    row: dict[str, str | None] | None = {}
+    for at, event in enumerate(events):
+        if event is None:
+            row = None
+        else:
+            before = dict.fromkeys(CELLS) if row is None else row
+            row = {**before, **{name: f"{name}{at}" for name in event}}
+    return row
+
+
+@given(st.dictionaries(st.integers(1, 3), st.lists(EVENTS, min_size=1, max_size=8), min_size=1))
+def test_a_cell_that_was_not_sent_is_what_the_newest_change_with_it_said(
+    histories: dict[int, list[frozenset[str] | None]],
+) -> None:
+    rows = [
+        {
+            "table": 0,
+            "epoch": 0,
+            "key": f"[{key}]",
+            "part": PRIMARY if event is None else part_without(set(CELLS) - event),
+            "major": at,
+            "minor": 0,
+            "op": int(DEL if event is None else UP),
+            "payload": json.dumps([key, at, sorted(event or ())]).encode(),
+        }
+        for key, events in histories.items()
+        for at, event in enumerate(events)
+    ]
+    table = pa.Table.from_pylist(rows, schema=CHANGE_SCHEMA)
+    folded = pa.concat_batches([rows for _, _, rows in fold_changes([sort_changes(table)])])
+    is_upsert = np.array([op == UP for op in folded.column("op").to_pylist()], dtype=bool)
+    told = [json.loads(payload) for payload in folded.column("payload").to_pylist()]
+    upserts = [one for one, is_up in zip(told, is_upsert, strict=True) if is_up]
+    types = pa.schema([("id", pa.int64()), ("name", pa.string()), ("note", pa.string())])
+    values = [{"id": key, **{name: f"{name}{at}" for name in event}} for key, at, event in upserts]
+    sent = np.array([[True, *(name in event for name in CELLS)] for _, _, event in upserts], dtype=bool)
+    gone = [key for (key, _, _), is_up in zip(told, is_upsert, strict=True) if not is_up]
+    deletes = pa.record_batch({"id": pa.array(gone, pa.int64())})
+    decoded = pa.RecordBatch.from_pylist(values, schema=types)
+    found = assemble(LEAVES_OUT, folded, is_upsert, decoded, deletes, sent.reshape(-1, 3))
+    expected = {key: by_hand(events) for key, events in histories.items()}
+    assert {key: cells for key, cells, _ in shown(found)} == {k: row for k, row in expected.items() if row is not None}
+    gone = [] if found.deleted is None else found.deleted.column("id").to_pylist()
+    assert gone == sorted(key for key, row in expected.items() if row is None)
