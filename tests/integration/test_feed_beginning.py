@@ -66,6 +66,26 @@ def test_a_table_that_is_dropped_when_old_files_are_gone_is_not_made_of_what_is_
     assert not lab.exists("t") or keys(lab) == []
 
 
+def test_a_dropped_table_is_known_to_be_cut_off_though_the_feed_was_restarted_and_no_ledger_is_left(lab: Lab) -> None:
+    ten(lab)
+    lab.run()
+    delete_data(lab, before=80)
+    left = sorted(lab.feed.root.rglob("*.ndjson"))
+    for number, path in enumerate(left):  # each run of a changefeed counts its files from 0
+        path.rename(path.with_name(path.name.replace(f"-{_number(path):08x}-", f"-{number:08x}-")))
+    lab.spark.sql(f"DROP TABLE {lab.sql_name('t')}")
+    with pytest.raises(SourceLost, match="it began with files of"):
+        lab.run()
+    assert not lab.exists("t") or keys(lab) == []
+    lab.tables = [table("t", history="partial")]
+    lab.run()
+    assert keys(lab) == [80, 90]
+
+
+def _number(path: Path) -> int:
+    return int(path.name.split("-")[4], 16)
+
+
 def test_a_changefeed_that_is_created_again_in_the_same_prefix_stops_what_it_scans(lab: Lab) -> None:
     """Row 1 was deleted between the two, and no file tells."""
     lab.tables = [table("t"), table("u")]

@@ -26,7 +26,7 @@ from frazil.iceberg.commits.committer import IcebergCommitter
 from frazil.iceberg.jvm.session import open_session
 from frazil.iceberg.system.checkpoints import Checkpoints
 from frazil.iceberg.system.consistent_epochs import ConsistentEpochs
-from frazil.iceberg.system.fence_register import IcebergArbiter
+from frazil.iceberg.system.fence_register import IcebergArbiter, SourceMemory
 from frazil.iceberg.tables.tables import Tables
 from frazil.ingest.catalog_handles import (
     CatalogHandle,
@@ -48,7 +48,7 @@ from frazil.ingest.write.write_job import run_on_executors, run_write_job
 from frazil.model.ids import TableName
 from frazil.observability.metrics import Metrics
 from frazil.paths import cache_home
-from frazil.sources.base import InputPartition, Source
+from frazil.sources.base import InputPartition, Memory, Source
 from frazil.sources.registry import PipelineFacts, kind_of
 
 LOOK_HERE_BYTES = 4 << 20
@@ -85,7 +85,7 @@ def assemble(config: PipelineConfig, clock: Clock, metrics: Metrics, spark: Spar
     opened = {name: _open_place(config, session, one, clock) for name, one in settings.items()}
     default = opened[config.catalog.name]
     places = Catalogs(config, default, opened)
-    source = open_source(config, session, clock)
+    source = open_source(config, session, clock, SourceMemory(default.catalog, config.job, clock))
     committer, quarantined = RoutedCommitter(places.of), RoutedQuarantined(places.of)
     branches = RoutedBranches(places.of, config.job)
     wants_all = config.atomic is Atomic.PIPELINE
@@ -148,7 +148,7 @@ def _configured_key(config: PipelineConfig, table: TableName) -> tuple[str, ...]
     return () if entry is None else entry.key
 
 
-def open_source(config: PipelineConfig, spark: SparkSession, clock: Clock) -> Source:
+def open_source(config: PipelineConfig, spark: SparkSession, clock: Clock, memory: Memory) -> Source:
     def look(function: Callable[[InputPartition], T], partitions: Sequence[InputPartition]) -> Iterable[T]:
         if sum(partition.size for partition in partitions) <= LOOK_HERE_BYTES:
             return map(function, partitions)
@@ -161,6 +161,7 @@ def open_source(config: PipelineConfig, spark: SparkSession, clock: Clock) -> So
         spark_reads=ReaderEngine.SPARK in config.readers,
         quarantines=config.on_error is OnError.QUARANTINE,
         clock=clock,
+        memory=memory,
         look=look,
     )
     return kind_of(config.source).open(config.source, facts)

@@ -54,6 +54,11 @@ class JobId:
         return f"frazil.{self.text}.fence"
 
     @property
+    def source_property(self) -> str:
+        """Beside the fence: what the source asked to be kept."""
+        return f"frazil.{self.text}.source"
+
+    @property
     def taken_property(self) -> str:
         """Beside the fence: who took it, and when."""
         return f"frazil.{self.text}.taken"

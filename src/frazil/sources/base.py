@@ -61,6 +61,17 @@ class Cut:
     uppers: tuple[tuple[int, int], ...]
 
 
+class Memory(Protocol):
+    """A text of the source's own, kept as long as the pipeline is, whatever becomes of its tables and their ledgers.
+    It must decide nothing that a ledger can tell."""
+
+    def recall(self) -> str:
+        """Empty if nothing was kept. Raises CatalogUnavailable."""
+
+    def keep(self, text: str) -> None:
+        """In place of what was kept. Raises CatalogUnavailable."""
+
+
 class Reader(Protocol):
     """Picklable: it crosses to the executors."""
 

@@ -27,7 +27,7 @@ from frazil.errors import ConfigError
 from frazil.model.position import PositionKind
 from frazil.model.schema import Column
 from frazil.plugins import installed, source_kinds
-from frazil.sources.base import InputPartition, Source
+from frazil.sources.base import InputPartition, Memory, Source
 
 T = TypeVar("T")
 Blocks = tuple[type[Settings], ...]
@@ -87,6 +87,7 @@ class PipelineFacts:
     spark_reads: bool
     quarantines: bool
     clock: Clock
+    memory: Memory
     look: Callable[[Callable[[InputPartition], T], Sequence[InputPartition]], Iterable[T]]
 
 

@@ -10,7 +10,7 @@ from iceberg_builders import NOON, MeddledClock
 
 from frazil.iceberg.catalogs.open_catalog import Catalog
 from frazil.iceberg.system import fence_register as arbiters
-from frazil.iceberg.system.fence_register import PIPELINES, IcebergArbiter
+from frazil.iceberg.system.fence_register import PIPELINES, IcebergArbiter, SourceMemory
 from frazil.model.commit import Accepted, Conflicted
 from frazil.model.ids import JobId
 from frazil.model.ledger import Fence
@@ -97,3 +97,18 @@ def test_of_two_pipelines_that_start_at_once_the_second_looks_again(own: Catalog
     assert isinstance(arbiter.take(SHOP, Fence(1, UUID(int=1)), read), Conflicted)
     start(own, 1)
     assert rows(own) == [("bank", 1, "here"), ("shop", 1, "here")]
+
+
+def test_what_a_source_asks_to_be_kept_stays_through_starts_and_is_the_pipelines_own(own: Catalog) -> None:
+    shop, bank = (SourceMemory(own, job, MeddledClock()) for job in (SHOP, BANK))
+    assert shop.recall() == ""
+    shop.keep("since 1")
+    fence = start(own, 1)
+    assert (shop.recall(), bank.recall()) == ("since 1", "")
+    bank.keep("since 2")
+    shop.keep("since 3")
+    shop.keep("since 3")
+    assert (shop.recall(), bank.recall()) == ("since 3", "since 2")
+    assert IcebergArbiter(own, MeddledClock()).newest(SHOP)[0] == fence
+    assert rows(own) == [("shop", 1, "here")]
+    assert own.spark.table(f"{name(own)}.snapshots").count() == 4

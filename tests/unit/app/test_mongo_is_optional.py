@@ -24,5 +24,5 @@ def test_a_missing_driver_is_named_with_the_command_that_brings_it(monkeypatch: 
 
     monkeypatch.setattr(registry, "import_module", without)
     with pytest.raises(ConfigError, match="bson") as refused:
-        open_source(PipelineConfig.model_validate(CONFIG), None, SystemClock())  # type: ignore[arg-type]
+        open_source(PipelineConfig.model_validate(CONFIG), None, SystemClock(), None)  # type: ignore[arg-type]
     assert refused.value.hint == "pip install 'pymongo>=4.9'"

@@ -15,6 +15,7 @@ from frazil.model.change import REPORT_EPOCH, Op, PartitionReport
 from frazil.model.frontier import Frontier, Window
 from frazil.model.position import Position
 from frazil.model.schema import SourceSchema
+from frazil.sources.cockroachdb.beginning import FeedMemory
 from frazil.sources.cockroachdb.decode.decoder import DecodedTable, FeedDecoder
 from frazil.sources.cockroachdb.decode.exact_json import dumps, loads
 from frazil.sources.cockroachdb.feed.location import FeedLocation
@@ -92,6 +93,21 @@ class Feed:
         return folder + name
 
 
+class Register:
+    """Keeps a text, as the register of pipelines does."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+        self.kept: list[str] = []
+
+    def recall(self) -> str:
+        return self.text
+
+    def keep(self, text: str) -> None:
+        self.text = text
+        self.kept.append(text)
+
+
 @dataclass
 class Pipeline:
     """Reads a feed window by window and keeps the tables, as the daemon and the lake would."""
@@ -102,6 +118,7 @@ class Pipeline:
     complete: bool = False
     frontiers: dict[str, Frontier | None] = field(default_factory=dict)
     latecomers: Latecomers | None = None
+    memory: FeedMemory | None = None
     state: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     published: list[Position] = field(default_factory=list)
     reports: list[PartitionReport] = field(default_factory=list)
@@ -114,7 +131,9 @@ class Pipeline:
 
     def restart(self) -> None:
         location = FeedLocation(str(self.feed.root))
-        self.source = CloudFeed(location, tables=self.settings, complete=self.complete, latecomers=self.latecomers)
+        self.source = CloudFeed(
+            location, tables=self.settings, complete=self.complete, latecomers=self.latecomers, memory=self.memory
+        )
         self.source.initial(self.frontiers)
 
     def drain(self, one_window: bool = False) -> list[Position]:

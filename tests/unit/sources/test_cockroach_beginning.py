@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cockroach_feed import Feed, Pipeline, at, delete, source_schema, upsert
+from cockroach_feed import Feed, Pipeline, Register, at, delete, source_schema, upsert
 
 from frazil.errors import SourceLost
 from frazil.model.frontier import Frontier
+from frazil.sources.cockroachdb.beginning import FeedMemory
 from frazil.sources.cockroachdb.decode.envelope import EnvelopeOptions
 from frazil.sources.cockroachdb.position import Hlc
 from frazil.sources.cockroachdb.resume_state import Notes
@@ -77,6 +78,51 @@ def test_a_table_that_is_added_when_old_files_are_gone_is_not_made_of_what_is_le
     with pytest.raises(SourceLost, match=r"u: .* began with files of .* once") as caught:
         read(feed, "t", "u", frontiers=dict(run.frontiers))
     assert caught.value.facts["table"] == "u"
+
+
+def restarted(feed: Feed, register: Register) -> FeedMemory:
+    """A pipeline has read ten seconds of t and u; then the files of the feed's first run are deleted, all of them."""
+    memory = FeedMemory(register, "here")
+    changes(feed, *range(0, 80, 10), topics=("t", "u"))
+    changes(feed, 80, 90, topics=("t", "u"), session=B)
+    assert len(keys(read(feed, "t", "u", memory=memory))) == 10
+    delete_files(feed, before=80)
+    return memory
+
+
+def test_the_register_remembers_the_feed_when_all_targets_are_dropped(feed: Feed) -> None:
+    """Nothing in the names tells, for the feed was restarted in between, and no ledger is left."""
+    register = Register()
+    memory = restarted(feed, register)
+    assert len(register.kept) == 1, "once, not for each table"
+    with pytest.raises(SourceLost, match=r"t: .* began with files of .* once"):
+        read(feed, "t", "u", memory=memory)
+    partial = read(feed, memory=memory, settings={"t": TableSettings(takes_part=True)})
+    assert keys(partial) == [80, 90]
+    with pytest.raises(SourceLost, match=r"u: .* began with files of .* once"):
+        read(feed, "u", memory=memory)
+
+
+@pytest.mark.parametrize("text", ["", "torn{", "[]", '{"feed": "there", "since": "2"}', '{"feed": "here"}'])
+def test_what_the_register_holds_of_another_feed_says_nothing(feed: Feed, text: str) -> None:
+    restarted(feed, Register())
+    assert keys(read(feed, memory=FeedMemory(Register(text), "here"))) == [80, 90]
+
+
+def test_a_feed_that_begins_with_a_scan_in_the_place_of_another_is_whole(feed: Feed) -> None:
+    """Also for a table that had no rows at the scan."""
+    register = Register()
+    memory = restarted(feed, register)
+    delete_files(feed, before=1000, resolved=True)
+    feed.data(at(200), [upsert([n], at(200), a=n) for n in (1, 2)], session=C)
+    feed.resolved(at(201))
+    changes(feed, 210, topics=("u",), session=C, number=1)
+    run = read(feed, "t", "u", memory=memory)
+    assert (keys(run), keys(run, "u")) == ([1, 2], [210])
+    delete_files(feed, before=205)
+    changes(feed, 220, topics=("u",), session=B)
+    with pytest.raises(SourceLost, match=r"u: the feed no longer"):
+        read(feed, "u", memory=memory)
 
 
 def test_what_is_remembered_of_a_feed_is_passed_on_from_entry_to_entry(feed: Feed) -> None:

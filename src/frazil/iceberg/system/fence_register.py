@@ -3,6 +3,7 @@
     newest(job) --> property frazil.<job>.fence of _frazil.pipelines, and the head it was read from
     take(job, fence, head) --> the property and the rows (pipeline, generation, owner, host, taken_at), in one commit
                                on exactly that head: of two that read one head, one is Accepted, one Conflicted
+    SourceMemory               property frazil.<job>.source: what the source asks to be kept, whatever becomes of tables
 
 The properties decide; the rows are for people, and follow from them: one for each pipeline, all of them in one file,
 which every start writes anew in place of the one before. Old snapshots go once there are many. So the table does not
@@ -24,6 +25,7 @@ from frazil.model.commit import Accepted, CommitAnswer
 from frazil.model.ids import SYSTEM_NAMESPACE, BadName, JobId, TableName
 from frazil.model.ledger import Fence, TableHead
 from frazil.model.schema import LONG, STRING, TIMESTAMPTZ
+from frazil.retry import Attempt, commit_with_retry
 
 MOST_OLD = 50
 PIPELINES = TableName((SYSTEM_NAMESPACE,), "pipelines")
@@ -60,6 +62,33 @@ class IcebergArbiter:
         if isinstance(answer, Accepted):
             self._table.tidy(MOST_OLD)
         return answer
+
+
+class SourceMemory:
+    """Implements `frazil.sources.base.Memory` in the register of pipelines."""
+
+    def __init__(self, catalog: Catalog, job: JobId, clock: Clock) -> None:
+        self._table = SystemTable(catalog, PIPELINES.name, _SCHEMA, clock, short_history=True)
+        self._job = job
+        self._clock = clock
+
+    def recall(self) -> str:
+        """Raises CatalogUnavailable or CatalogRefused."""
+        return self._table.head().properties.get(self._job.source_property, "")
+
+    def keep(self, text: str) -> None:
+        """Raises like `recall`, StorageUnavailable, or OutcomeUnknown."""
+
+        def once(_lost: int) -> Attempt[None]:
+            head = self._table.head()
+            if head.properties.get(self._job.source_property) == text:
+                return Attempt(None)
+            summary = {"frazil.operation": "source", "frazil.pipeline": self._job.text}
+            return Attempt(
+                None, self._table.rewrite(head, _rows(head.properties), summary, {self._job.source_property: text})
+            )
+
+        commit_with_retry(f"cannot write to {self._table.name}", once, self._clock)
 
 
 def _rows(properties: Mapping[str, str]) -> list[dict[str, object]]:

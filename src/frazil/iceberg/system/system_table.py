@@ -80,7 +80,7 @@ class SystemTable:
     ) -> None:
         self._name = name
         self._catalog = catalog
-        self._take_schema = source_schema
+        self._source_schema = source_schema
         self._clock = clock
         self._partition_by = partition_by
         partition = () if partition_by is None else (parse_partition(partition_by),)
@@ -102,7 +102,7 @@ class SystemTable:
         except (TableChanged, CatalogRefused):
             if self.exists():
                 raise
-        Tables(self._catalog).create(self.name, self._take_schema, self._options)
+        Tables(self._catalog).create(self.name, self._source_schema, self._options)
         return read_head(self._catalog, self.name)
 
     def rewrite(
@@ -178,10 +178,10 @@ class SystemTable:
         try:
             ids = {
                 column.name: base.table.schema().findField(column.name).fieldId()
-                for column in self._take_schema.columns
+                for column in self._source_schema.columns
             }
             path = f"{base.table.location()}/data/{self._clock.new_uuid()}.parquet"
-            content = _parquet(self._take_schema, rows, ids)
+            content = _parquet(self._source_schema, rows, ids)
             stream = base.table.io().newOutputFile(path).create()
             try:
                 stream.write(content)

@@ -8,19 +8,21 @@
     added again  ... R7.RESOLVED, then R7-<new session>         the same feed, which did not tell of the table meanwhile
     a backfill   ... (X - 1).RESOLVED  X-..., rows at X         the same feed sends a table again in its new schema
 
-Nobody can see what was deleted. It shows where a table's ledger remembers that the feed once began with an older file;
-and where the oldest file is not the first of its sink, for each of them counts from 0. If the files of a feed's
-earlier sinks are gone as a whole, behind the back of every ledger, nothing shows.
+Nobody can see what was deleted. It shows where a table's ledger, or the register of pipelines, remembers that the feed
+once began with an older file; and where the oldest file is not the first of its sink, for each of them counts from 0.
+A feed whose very first files are a scan began there: what is remembered of an older one in its place is forgotten.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from frazil.errors import SourceLost
 from frazil.model.change import PartitionReport
 from frazil.model.frontier import Frontier
+from frazil.sources.base import Memory
 from frazil.sources.cockroachdb.feed.file_names import data_file, is_under, session_in, stem_in
 from frazil.sources.cockroachdb.feed.location import FeedLocation
 from frazil.sources.cockroachdb.position import Hlc
@@ -71,15 +73,42 @@ def is_scanned_still(files: Collection[str], resolved_path: str, location: FeedL
     return written > resolved or (in_midst and written == resolved)
 
 
+@dataclass(frozen=True, slots=True)
+class FeedMemory:
+    """The stamp of the oldest file that a feed held once, kept for when no ledger is left that tells. Another feed of
+    the same pipeline has a `feed` of its own."""
+
+    memory: Memory
+    feed: str
+
+    def since(self) -> str:
+        """Empty if nothing is known. Raises CatalogUnavailable."""
+        try:
+            kept = json.loads(self.memory.recall() or "{}")
+            return str(kept["since"]) if kept.get("feed") == self.feed else ""
+        except (ValueError, KeyError, AttributeError):
+            return ""
+
+    def keep(self, since: str) -> None:
+        """Raises CatalogUnavailable."""
+        self.memory.keep(json.dumps({"feed": self.feed, "since": since}))
+
+
 class Beginnings:
     """Of the tables of a feed. `take` takes what a prefix holds, `is_resolved` says whether a position has a resolved
     file. `since` is the stamp of the oldest file that the feed held once, as far as it is known."""
 
     def __init__(
-        self, take: Callable[[], PrefixSummary], is_resolved: Callable[[Hlc], bool], known: Iterable[Frontier] = ()
+        self,
+        take: Callable[[], PrefixSummary],
+        is_resolved: Callable[[Hlc], bool],
+        memory: FeedMemory | None = None,
+        known: Iterable[Frontier] = (),
     ) -> None:
         self._take = take
         self._is_resolved = is_resolved
+        self._memory = memory
+        self._kept: str | None = None
         self._table_scan: PrefixSummary | None = None
         self.since = min({_since(frontier) for frontier in known} - {""}, default="")
 
@@ -89,6 +118,8 @@ class Beginnings:
         first = stem_in(min(report.partition for report in reports))
         is_scan = any(report.scanned for report in reports if report.partition.startswith(first))
         follows = is_scan and first.rpartition("/")[2] > taken.oldest
+        if not self.since:
+            self.since = taken.oldest if is_scan and not follows else self._recalled()
         why = "" if follows or takes_part else taken.cut_off("" if is_scan else self.since)
         if why:
             raise SourceLost(
@@ -100,6 +131,14 @@ class Beginnings:
                 file=min(report.partition for report in reports),
             )
         self.since = self.since or taken.oldest
+        if self._memory is not None and self._recalled() != self.since:
+            self._memory.keep(self.since)
+            self._kept = self.since
+
+    def _recalled(self) -> str:
+        if self._kept is None:
+            self._kept = "" if self._memory is None else self._memory.since()
+        return self._kept
 
     def check_scans(
         self, table: str, reports: Sequence[PartitionReport], reached: str | None, noted: Notes, merges: bool

@@ -12,6 +12,7 @@ from frazil.config.table_entries import HistoryMode, Rescan
 from frazil.model.write import DeleteMode, SchemaConflict
 from frazil.paths import cache_home
 from frazil.sources.base import InputPartition
+from frazil.sources.cockroachdb.beginning import FeedMemory
 from frazil.sources.cockroachdb.config import CockroachSource, LateFiles
 from frazil.sources.cockroachdb.decode.envelope import Envelope, EnvelopeOptions
 from frazil.sources.cockroachdb.feed.location import FeedLocation
@@ -43,6 +44,7 @@ def open_source(source: CockroachSource, facts: PipelineFacts) -> CloudFeed | Si
             describe_pinned=bool(source.schema_from),
             profile=profile,
             table_of=partial(table_of, is_named=facts.entries.names_family, is_wanted=facts.entries.wants),
+            memory=None if source.sinkless else FeedMemory(facts.memory, location.digest),
             latecomers=None
             if source.sinkless or source.late_files is LateFiles.IGNORE
             else Latecomers(facts.clock, cache_home() / "feeds" / f"{facts.pipeline}-{location.digest}.json"),

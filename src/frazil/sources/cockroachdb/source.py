@@ -26,7 +26,7 @@ from frazil.model.frontier import Frontier, Window
 from frazil.model.position import Position, is_before
 from frazil.model.schema import KnownTable, SourceSchema, families
 from frazil.sources.base import InputPartition, SourceTable
-from frazil.sources.cockroachdb.beginning import Beginnings, is_scanned_still
+from frazil.sources.cockroachdb.beginning import Beginnings, FeedMemory, is_scanned_still
 from frazil.sources.cockroachdb.decode.decoder import DecodedTable, FeedDecoder
 from frazil.sources.cockroachdb.decode.envelope import EnvelopeOptions
 from frazil.sources.cockroachdb.feed.file_names import (
@@ -116,6 +116,7 @@ class CloudFeed:
         profile: ProfileOf | None = None,
         table_of: TableOf | None = None,
         latecomers: Latecomers | None = None,
+        memory: FeedMemory | None = None,
     ) -> None:
         self.location = location
         self.listing = FeedListing(lister_of(location), latecomers)
@@ -133,7 +134,8 @@ class CloudFeed:
         self._reached: Position | None = None
         self._present: dict[str, dict[str, Names]] = {}
         self._frontiers: dict[str, Frontier | None] = {}
-        self._beginnings = Beginnings(self.listing.table_scan, self._is_resolved)
+        self._memory = memory
+        self._beginnings = Beginnings(self.listing.table_scan, self._is_resolved, self._memory)
         self._index: dict[str, int] = {}
         self._unchecked: set[str] = set()
         self._sessions: dict[str, tuple[str, ...]] = {}
@@ -159,7 +161,7 @@ class CloudFeed:
         positions = sorted({frontier.position for frontier in known.values()}, key=lambda p: p.order)
         self._reached = positions[0] if started else None
         self._frontiers = dict(frontiers)
-        self._beginnings = Beginnings(self.listing.table_scan, self._is_resolved, known.values())
+        self._beginnings = Beginnings(self.listing.table_scan, self._is_resolved, self._memory, known.values())
         if self._complete:
             self._reread(known)
             return
@@ -383,6 +385,7 @@ class CloudFeed:
             describe_pinned=self._describe_pinned,
             profile=self._profile,
             table_of=self._table_of,
+            memory=self._memory,
         )
 
     def stop(self) -> None:

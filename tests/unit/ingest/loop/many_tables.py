@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
-from unit.sources.cockroach_feed import Feed, at, upsert
+from unit.sources.cockroach_feed import Feed, Register, at, upsert
 
 from frazil.app.assemble import open_source
 from frazil.clock import SystemClock
@@ -196,7 +196,7 @@ class ManyTables:
         return Components(
             config=config,
             config_hash="",
-            source=open_source(config, unused, clock),
+            source=open_source(config, unused, clock, Register()),
             committer=self.committer,
             tables=self.committer,
             arbiter=self.committer,

@@ -89,7 +89,7 @@ class FeedSpool:
             if not key:
                 raise BadInput(f"a row of {topic} came without its key", hint=_ROW_HINT, table=topic)
             line = b'{"key": ' + key + b", " + line.lstrip()[1:]
-        place = topic, self._take_schema(topic, document["after"])
+        place = topic, self._layout_of(topic, document["after"])
         file = self._file_at(place)
         file.handle.write(line + b"\n")
         file.size += len(line) + 1
@@ -122,7 +122,7 @@ class FeedSpool:
             path.unlink(missing_ok=True)
         return len(behind)
 
-    def _take_schema(self, topic: str, after: Mapping[str, Any] | None) -> int:
+    def _layout_of(self, topic: str, after: Mapping[str, Any] | None) -> int:
         """A number for each set of columns, since a file promises one set for all its rows. A delete fits any."""
         if after is None:
             return self._newest_layout.setdefault(topic, 1)
