@@ -49,6 +49,7 @@ class Daemon:
         self.health = Health(True, True)
         self.history = Timeseries()
         self.resolved = "17.0"
+        self.source_time: datetime | None = None
         self.asked: list[str] = []
         self._server: DaemonServer | None = None
 
@@ -59,7 +60,11 @@ class Daemon:
             token,
             metrics=Metrics(SystemClock()),
             progress=lambda: RunProgress(
-                self.tables, self.resolved, "shop", datetime.now(UTC) - timedelta(hours=2, seconds=5)
+                self.tables,
+                self.resolved,
+                "shop",
+                datetime.now(UTC) - timedelta(hours=2, seconds=5),
+                source_time=self.source_time,
             ),
             health=lambda: self.health,
             history=self.history,
@@ -431,7 +436,8 @@ def test_no_label_of_an_axis_is_cut_off_or_lies_on_another(tab: Tab, daemon: Dae
 
 def test_positions_are_shown_as_the_time_they_were_and_exactly(tab: Tab, daemon: Daemon) -> None:
     position = "1795178105353123456.0000000001"
-    daemon.tables = (table(resolved=position),)
+    daemon.source_time = datetime(2026, 11, 20, 12, 35, 5, 353123, UTC)
+    daemon.tables = (table(resolved=position, source_time=daemon.source_time),)
     daemon.resolved = position
     opened(tab, daemon)
     assert text_of(tab, "#resolved") == f"2026-11-20 12:35:05.353 Z\n{position}"

@@ -31,26 +31,19 @@ class Crash(BaseException):
 
 
 class Fiber:
-    """A thread of `threads`, as whoever started it knows it. It may go on once `ready` holds or `deadline` has come."""
+    """Runs from one pause to the next, whenever it is told to."""
 
-    def __init__(self, threads: Fibers, name: str, body: Callable[[], None]) -> None:
+    def __init__(self, name: str, body: Callable[[], None]) -> None:
         self.name = name
         self.done = False
-        self.ready: Callable[[], bool] | None = None
-        self.deadline: float | None = None
-        self._threads = threads
         self._body = body
         self._error: BaseException | None = None
+        self._killed = False
         self._started = False
         self._go = _thread.allocate_lock()
         self._back = _thread.allocate_lock()
         self._go.acquire()
         self._back.acquire()
-
-    def may_go_on(self, now: float) -> bool:
-        if self.deadline is not None and now >= self.deadline:
-            return True
-        return self.deadline is None if self.ready is None else self.ready()
 
     def resume(self) -> None:
         """Runs the fiber up to its next pause. Raises what it raised."""
@@ -64,12 +57,16 @@ class Fiber:
             error, self._error = self._error, None
             raise error
 
-    def give_back(self) -> None:
+    def pause(self) -> None:
+        """Called from inside: gives the turn back."""
         self._back.release()
         self._go.acquire()
+        if self._killed:
+            raise Crash
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """Lets it meet the crash."""
+        self._killed = True
         if self._started and not self.done:
             self.resume()
         self.done = True
@@ -83,6 +80,21 @@ class Fiber:
             self._error = error
         self.done = True
         self._back.release()
+
+
+class ThreadFiber(Fiber):
+    """A thread of `threads`, as whoever started it knows it. It may go on once `ready` holds or `deadline` has come."""
+
+    def __init__(self, threads: Fibers, name: str, body: Callable[[], None]) -> None:
+        super().__init__(name, body)
+        self.ready: Callable[[], bool] | None = None
+        self.deadline: float | None = None
+        self._threads = threads
+
+    def may_go_on(self, now: float) -> bool:
+        if self.deadline is not None and now >= self.deadline:
+            return True
+        return self.deadline is None if self.ready is None else self.ready()
 
     # What the port promises of a thread.
 
@@ -100,13 +112,13 @@ class Fibers:
         self.chance = chance
         self.now = now
         self.dead = False
-        self.alive: list[Fiber] = []
-        self.current: Fiber | None = None
+        self.alive: list[ThreadFiber] = []
+        self.current: ThreadFiber | None = None
 
     # The scheduler's side.
 
     @property
-    def ready(self) -> list[Fiber]:
+    def ready(self) -> list[ThreadFiber]:
         now = self.now()
         return [fiber for fiber in self.alive if fiber.may_go_on(now)]
 
@@ -129,7 +141,7 @@ class Fibers:
         self.dead = True
         for fiber in list(self.alive):
             self.current = fiber
-            fiber.end()
+            fiber.kill()
         self.alive.clear()
         self.current = None
 
@@ -141,7 +153,7 @@ class Fibers:
         if self.dead or fiber is None:
             raise Crash
         fiber.ready, fiber.deadline = ready, deadline
-        fiber.give_back()
+        fiber.pause()
         if self.dead:
             raise Crash
 
@@ -155,7 +167,7 @@ class Fibers:
     # The port.
 
     def start(self, work: Callable[[], None], name: str) -> Fiber:
-        fiber = Fiber(self, name, work)
+        fiber = ThreadFiber(self, name, work)
         if self.dead:
             fiber.done = True
         else:
