@@ -44,3 +44,16 @@ def test_a_table_that_is_tried_again_is_not_said_to_stop(tmp_path: Path, caplog:
     (line,) = lines_of(ManyTables(tmp_path, 3), caplog, error, times=1)
     assert "trying again" in line
     assert "stops" not in line
+
+
+def test_a_file_with_an_impossible_date_is_the_trouble_of_its_own_table(tmp_path: Path) -> None:
+    many = ManyTables(tmp_path, 3)
+    many.epoch()
+    (path,) = [path for path in many.feed.files if "-t0001-" in path]
+    folder, _, name = path.rpartition("/")
+    odd = many.feed.root / folder / f"{name[:6]}00{name[8:]}"
+    odd.write_bytes((many.feed.root / path).read_bytes())
+    with pytest.raises(BadInput, match="carries no changefeed timestamp") as caught:
+        Supervisor(many.parts(), lambda _: None, Event()).run(once=True)
+    assert caught.value.facts["table"] == "t0001"
+    assert [table.name for table in many.committer.commits] == ["t0000", "t0002"]

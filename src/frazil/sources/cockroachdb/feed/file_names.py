@@ -90,7 +90,7 @@ def parse_name(path: str, size: int = 0) -> FeedFile | ResolvedFile | None:
         stamp, session, _node, _sink, _file_id, topic, schema, form, compression = match.groups()
         return FeedFile(
             path=path,
-            stamp=_stamp(stamp, path),
+            stamp=_stamp(stamp, path, table=topic),
             session=session,
             topic=topic,
             schema_version=int(schema, 16),
@@ -163,7 +163,7 @@ def is_under(path: str, resolved_path: str) -> bool:
     return path.startswith(stem_of(resolved_path) + "-")
 
 
-def _stamp(digits: str, path: str) -> Hlc:
+def _stamp(digits: str, path: str, **facts: str) -> Hlc:
     try:
         return Hlc.from_file_stamp(digits)
     except NotAPosition as error:
@@ -171,4 +171,5 @@ def _stamp(digits: str, path: str) -> Hlc:
             f"{path}: the file name carries no changefeed timestamp: {error}",
             hint="Remove the file from the feed's prefix if the changefeed did not write it.",
             file=path,
+            **facts,
         ) from error
