@@ -198,7 +198,7 @@ class Queue(Protocol):
     def batches(self) -> Sequence[DeletionBatch]:
         """All there is. Raises CatalogUnavailable or CatalogRefused."""
 
-    def settle(self, batch: DeletionBatch, left: Sequence[QueuedDeletion]) -> bool:
+    def finish(self, batch: DeletionBatch, left: Sequence[QueuedDeletion]) -> bool:
         """The batch becomes what is left of it, in one commit; False if the batch is no longer as it was read. Raises
         like `enqueue`."""
 
@@ -293,10 +293,10 @@ class DeletionWorker:
             match judge(rows, standing, _elsewhere(rows, standing, table_scan)):
                 case Dismiss(reason):
                     _log.info("%s: %d entries leave the deletion queue", reason, len(rows))
-                    return self._settle(batch, rows, {}, Cleaned(dismissed=len(rows)))
+                    return self._finish(batch, rows, {}, Cleaned(dismissed=len(rows)))
                 case Hold(reason):
                     _log.warning("%d files wait in the deletion queue: %s", len(rows), reason)
-                    return self._settle(batch, rows, dict.fromkeys((row.path for row in rows), reason), Cleaned())
+                    return self._finish(batch, rows, dict.fromkeys((row.path for row in rows), reason), Cleaned())
                 case Expand():
                     return self._expand(batch, rows)
                 case Delete():
@@ -305,7 +305,7 @@ class DeletionWorker:
             # Nobody answered, which says nothing about the files: no try is counted.
             raise
         except FrazilError as error:
-            return self._settle(batch, rows, dict.fromkeys((row.path for row in rows), str(error)), Cleaned())
+            return self._finish(batch, rows, dict.fromkeys((row.path for row in rows), str(error)), Cleaned())
 
     def _delete(
         self, batch: DeletionBatch, rows: Sequence[QueuedDeletion], ahead: Sequence[str], standing: TableStanding
@@ -328,7 +328,7 @@ class DeletionWorker:
             outside=len(others),
             waiting=len(early),
         )
-        return self._settle(batch, rows, failed, done, early)
+        return self._finish(batch, rows, failed, done, early)
 
     def _outside(self, table: TableName, paths: Sequence[str], locations: Sequence[str]) -> Collection[str]:
         """Of these paths, those that are not the table's to delete."""
@@ -353,10 +353,10 @@ class DeletionWorker:
             left += len(others)
             file = replace(row, type=DeletionType.FILE, why=Why.DROPPED, retry_count=0, retry_at=None)
             files += [replace(file, path=path) for path in remains.files if path not in others]
-        self._queue.settle(batch, [*_others(batch, rows), *files])
+        self._queue.finish(batch, [*_others(batch, rows), *files])
         return Cleaned(expanded=len(files), outside=left)
 
-    def _settle(
+    def _finish(
         self,
         batch: DeletionBatch,
         rows: Sequence[QueuedDeletion],
@@ -377,7 +377,7 @@ class DeletionWorker:
                     _log.warning("%s is given up and stays where it is: %s", row.path, failed[row.path])
                 else:
                     left.append(later)
-        self._queue.settle(batch, left)
+        self._queue.finish(batch, left)
         return done + Cleaned(failed=len(failed) - given_up, given_up=given_up)
 
 

@@ -120,11 +120,11 @@ def test_files_of_a_table_with_a_sort_order_are_sorted(
     assert done.added_files == len(yard.live.files)
     if not partition:
         assert len(yard.live.files) > 2
-    settled = {file.path for file in yard.live.files if (run := run_of(file.path)) and run.files > 1}
+    rebased = {file.path for file in yard.live.files if (run := run_of(file.path)) and run.files > 1}
     yard.epoch({n: text_of(n, 9) for n in range(0, 600, 30)}, [1, 2])
     yard.check()
     again = yard.compaction(replace(NARROW, delete_ratio=1.0))
-    assert again is None or not settled & {file.path for group in again.groups for file in group.files}
+    assert again is None or not rebased & {file.path for group in again.groups for file in group.files}
     yard.compact(settings=replace(NARROW, target_file_bytes=EAGER.target_file_bytes))
     yard.check()
     assert order_ids(yard) == {1}

@@ -177,7 +177,7 @@ def test_a_file_that_is_gone_already_counts_as_deleted(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("step", [2, 3, 4], ids=["references", "delete", "settle"])
+@pytest.mark.parametrize("step", [2, 3, 4], ids=["references", "delete", "finish"])
 def test_a_crash_at_any_step_is_made_good_by_the_next_round(own: Catalog, step: int, after: bool) -> None:
     """Then again, then clean; readers see all they saw before."""
     stage = Stage(own, TableName(("shop",), "orders"), batch_files=4)
@@ -202,13 +202,13 @@ def test_a_crash_at_any_step_is_made_good_by_the_next_round(own: Catalog, step: 
     stage.read_all()
 
 
-def test_two_workers_settle_a_batch_once(stage: Stage) -> None:
+def test_two_workers_finish_a_batch_once(stage: Stage) -> None:
     (path,) = stray(stage)
     stage.queue.enqueue([row(stage, path)])
     (batch,) = stage.queue.batches()
     other = IcebergDeletionQueue(stage.catalog, stage.clock)
-    assert other.settle(batch, [])
-    assert not stage.queue.settle(batch, batch.rows), "what the other has settled does not come back"
+    assert other.finish(batch, [])
+    assert not stage.queue.finish(batch, batch.rows), "what the other has finished does not come back"
     assert stage.queue.batches() == []
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from frazil.iceberg.tables.file_listing import Listing, applied
-from frazil.maintenance.convert.planner import Ready, plan_conversion, settle
+from frazil.maintenance.convert.planner import Ready, plan_conversion, rebase
 from frazil.model.commit import Accepted, CommitAnswer, CommitPlan, Conflicted, ReplaceFiles, Unknown
 from frazil.model.conversion import ConvertedTable, KeyColumn, Marked, Search
 from frazil.model.files import Blob, FileClosed, FileKind, LiveDelete, LiveFile, LiveFiles
@@ -139,7 +139,7 @@ class World:
         if plan is None:
             return
         marked = self._search(plan.search(UUID(int=next(self.numbers))))
-        ready = settle(plan, marked, live, self.version)
+        ready = rebase(plan, marked, live, self.version)
         assert isinstance(ready, Ready), ready
         assert not ready.merges
         self._land(

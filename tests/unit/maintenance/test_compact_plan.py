@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.maintenance.compact.planner import CompactPlan, CompactSettings, plan_compaction
-from frazil.maintenance.compact.rebase import settle
+from frazil.maintenance.compact.rebase import rebase
 from frazil.model.compaction import Group, Rewrite, RewriteResult, RewrittenTable
 from frazil.model.files import FileKind, LiveDelete, LiveFile, LiveFiles
 from frazil.model.ids import TableName
@@ -244,83 +244,83 @@ def rewrite(*groups: Sequence[LiveFile]) -> tuple[Rewrite, tuple[RewriteResult, 
 
 def test_nothing_that_happens_elsewhere_matters() -> None:
     a, b = file("a"), file("b")
-    settled = settle(*rewrite([a, b]), live(a, b, file("new", sequence=60)), 2)
-    assert settled.kept
-    assert not settled.moved
-    assert not settled.dropped
+    rebased = rebase(*rewrite([a, b]), live(a, b, file("new", sequence=60)), 2)
+    assert rebased.kept
+    assert not rebased.moved
+    assert not rebased.dropped
 
 
 def test_a_group_whose_file_is_gone_is_dropped_and_the_others_stay() -> None:
     """H47"""
     a, b, c = file("a"), file("b"), file("c")
-    settled = settle(*rewrite([a, b], [c]), live(a, c), 2)
-    assert [result.group for result in settled.kept] == [1]
-    assert [(one.group, "b" in one.why) for one in settled.dropped] == [(0, True)]
-    assert [one.path for one in settled.inputs] == ["c"]
+    rebased = rebase(*rewrite([a, b], [c]), live(a, c), 2)
+    assert [result.group for result in rebased.kept] == [1]
+    assert [(one.group, "b" in one.why) for one in rebased.dropped] == [(0, True)]
+    assert [one.path for one in rebased.inputs] == ["c"]
 
 
 def test_a_file_that_is_another_one_now_makes_its_group_useless() -> None:
     a = file("a", sequence=1)
-    assert not settle(*rewrite([a]), live(file("a", sequence=2)), 2).kept
+    assert not rebase(*rewrite([a]), live(file("a", sequence=2)), 2).kept
 
 
 def test_a_table_of_another_version_is_planned_anew() -> None:
-    assert not settle(*rewrite([file("a")]), live(file("a")), 3).kept
+    assert not rebase(*rewrite([file("a")]), live(file("a")), 3).kept
 
 
 def test_a_newer_equality_delete_needs_nothing_and_an_older_one_drops_the_group() -> None:
     """H15"""
     newer = delete("e", kind=FileKind.EQUALITY_DELETE, sequence=51)
     older = delete("e", kind=FileKind.EQUALITY_DELETE, sequence=50)
-    settled = settle(*rewrite([file("a")]), live(file("a", deletes=[newer])), 2)
-    assert settled.kept
-    assert not settled.moved
-    assert not settled.removed
-    assert not settle(*rewrite([file("a")]), live(file("a", deletes=[older])), 2).kept
+    rebased = rebase(*rewrite([file("a")]), live(file("a", deletes=[newer])), 2)
+    assert rebased.kept
+    assert not rebased.moved
+    assert not rebased.removed
+    assert not rebase(*rewrite([file("a")]), live(file("a", deletes=[older])), 2).kept
 
 
 def test_deletes_that_came_meanwhile_are_followed() -> None:
     """H16"""
     known, fresh = delete("known", of="a"), delete("fresh", of="a", sequence=51)
     before = file("a", deletes=[known])
-    settled = settle(*rewrite([before]), live(file("a", deletes=[known, fresh])), 2)
-    assert [one.files[0].deletes for one in settled.moved] == [(known, fresh)]
-    assert set(settled.removed) == {known, fresh}
-    assert not settled.carried
+    rebased = rebase(*rewrite([before]), live(file("a", deletes=[known, fresh])), 2)
+    assert [one.files[0].deletes for one in rebased.moved] == [(known, fresh)]
+    assert set(rebased.removed) == {known, fresh}
+    assert not rebased.carried
 
 
 def test_deletes_that_others_need_stay_unless_they_came_meanwhile() -> None:
     known, fresh = delete("known"), delete("fresh", sequence=51)
     before = file("a", deletes=[known])
     now = live(file("a", deletes=[known, fresh]), file("b", deletes=[known, fresh]))
-    settled = settle(*rewrite([before]), now, 2)
-    assert settled.removed == ()
-    assert [(one.delete, one.data_files) for one in settled.carried] == [(fresh, ("b",))]
+    rebased = rebase(*rewrite([before]), now, 2)
+    assert rebased.removed == ()
+    assert [(one.delete, one.data_files) for one in rebased.carried] == [(fresh, ("b",))]
 
 
 def test_a_group_with_a_row_that_is_alive_again_is_dropped() -> None:
     a = file("a")
     rewritten, results = rewrite([a])
-    assert not settle(rewritten, results, live(a), 2, undone={0}).kept
+    assert not rebase(rewritten, results, live(a), 2, undone={0}).kept
 
 
 def test_rows_that_got_their_ids_meanwhile_are_planned_anew() -> None:
     a = file("a")
     rewritten, results = rewrite([a])
     rewritten = replace(rewritten, table=replace(TABLE, format_version=3))
-    assert settle(rewritten, results, live(a), 3).kept
+    assert rebase(rewritten, results, live(a), 3).kept
     later = replace(live(a), snapshot_id=6)
-    assert not settle(rewritten, results, later, 3).kept
+    assert not rebase(rewritten, results, later, 3).kept
     known = replace(rewritten, groups=(Group((replace(a, first_row_id=0),), "", MB, 50),))
-    assert settle(known, results, later, 3).kept
+    assert rebase(known, results, later, 3).kept
 
 
 def test_a_group_that_could_not_be_read_is_dropped_and_says_why() -> None:
     a, b = file("a"), file("b")
     rewritten, (_, second) = rewrite([a], [b])
-    settled = settle(rewritten, [RewriteResult(0, failure="a is damaged"), second], live(a, b), 2)
-    assert [one.why for one in settled.dropped] == ["a is damaged"]
-    assert settled.kept == (second,)
+    rebased = rebase(rewritten, [RewriteResult(0, failure="a is damaged"), second], live(a, b), 2)
+    assert [one.why for one in rebased.dropped] == ["a is damaged"]
+    assert rebased.kept == (second,)
 
 
 def test_a_table_with_a_type_that_is_not_written_here_is_left_alone() -> None:

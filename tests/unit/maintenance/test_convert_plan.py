@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from frazil.errors import CatalogRefused, OutcomeUnknown, Transient
 from frazil.maintenance.commit_rewrite import PATIENT
-from frazil.maintenance.convert.planner import ConvertPlan, ConvertSettings, PlanAgain, plan_conversion, settle
+from frazil.maintenance.convert.planner import ConvertPlan, ConvertSettings, PlanAgain, plan_conversion, rebase
 from frazil.maintenance.convert.runner import Convert, Converted
 from frazil.model.commit import CommitAnswer, Refused, ReplaceFiles
 from frazil.model.files import FileKind, LiveDelete, LiveFiles
@@ -367,7 +367,7 @@ def test_a_delete_that_reaches_a_file_again_is_not_dropped() -> None:
     made = plan_conversion(world.converted_table(NAME, world.head(NAME)), replace(now, files=()))
     assert made is not None
     assert [delete.path for delete in made.dangling] == sorted(world.equality)
-    assert isinstance(settle(made, (), now, world.version), PlanAgain)
+    assert isinstance(rebase(made, (), now, world.version), PlanAgain)
 
 
 def test_what_became_dangling_after_the_plan_is_dropped_with_the_rest() -> None:

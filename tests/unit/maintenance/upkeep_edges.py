@@ -52,7 +52,7 @@ class Queue:
     def batches(self) -> list[DeletionBatch]:
         return [DeletionBatch(name, rows) for name, rows in self.held.items()]
 
-    def settle(self, batch: DeletionBatch, left: Sequence[QueuedDeletion]) -> bool:
+    def finish(self, batch: DeletionBatch, left: Sequence[QueuedDeletion]) -> bool:
         if self.held.pop(batch.name, None) is None:
             return False
         self.enqueue(left)

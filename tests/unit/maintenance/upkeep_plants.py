@@ -22,7 +22,7 @@ from frazil.iceberg.commits.snapshots import TableSnapshots
 from frazil.iceberg.system.queue_rows import DeletionBatch, ListedFile, QueuedDeletion, TablePlace, TableStanding
 from frazil.maintenance import orphans
 from frazil.maintenance import queue as deletion_queue
-from frazil.maintenance.compact import rebase as compact_settle
+from frazil.maintenance.compact import rebase as compact_rebase
 from frazil.maintenance.compact import runner as compact_run
 from frazil.maintenance.compact.rebase import Rebased
 from frazil.maintenance.convert import runner as convert_run
@@ -50,7 +50,7 @@ class Plant:
 
 
 def _as_if_nobody_deleted(*seen: Any) -> Rebased:
-    return replace(_settle(*seen), moved=(), carried=())
+    return replace(_rebase(*seen), moved=(), carried=())
 
 
 def _as_new_as_its_commit(self: World, file: FileClosed, sequence_number: int) -> LiveFile:
@@ -63,7 +63,7 @@ def _nothing_reaches_it_again(file: LiveFile, live: dict[str, LiveFile], rewrite
 
 def _whatever_came_since(plan: Any, marked: Any, now: Any, version: int) -> Ready | PlanAgain:
     """Vectors as they were found replace those that the files have by now."""
-    decided = _settle_conversion(plan, marked, now, version)
+    decided = _rebase_conversion(plan, marked, now, version)
     if isinstance(decided, PlanAgain):
         return decided
     return replace(decided, merges=(), added=(*decided.added, *(one.vector for one in decided.merges)))
@@ -125,7 +125,7 @@ def _on_any_base(self: UpkeepTable, base: object, land: Callable[[], None]) -> C
     return _sent(self, self.metadata, land)
 
 
-_settle, _settle_conversion = compact_run.settle, convert_run.settle
+_rebase, _rebase_conversion = compact_run.rebase, convert_run.rebase
 _data_of, _delete, _expire = World._data_of, DeletionWorker._delete, Expire.perform
 _plan_sweep, _sent = orphans.plan_sweep, UpkeepTable._sent
 
@@ -133,7 +133,7 @@ PLANTS = {
     "no-reprojection": Plant(
         "H16",
         "deletes that came during a compaction do not follow their rows",
-        (compact_run, "settle", _as_if_nobody_deleted),
+        (compact_run, "rebase", _as_if_nobody_deleted),
         31,
     ),
     "new-sequence-number": Plant(
@@ -142,13 +142,13 @@ PLANTS = {
     "older-deletes-forgotten": Plant(
         "H15",
         "a compaction does not see that a rollback brought older deletes back",
-        (compact_settle, "_why_not", _nothing_reaches_it_again),
+        (compact_rebase, "_why_not", _nothing_reaches_it_again),
         238,
     ),
     "vectors-not-merged": Plant(
         "H23, H24",
         "a conversion replaces vectors that came meanwhile",
-        (convert_run, "settle", _whatever_came_since),
+        (convert_run, "rebase", _whatever_came_since),
         311,
     ),
     "no-compare-and-set": Plant(

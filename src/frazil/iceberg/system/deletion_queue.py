@@ -3,12 +3,12 @@
     enqueue(rows)           cut into batches; one file and one partition each; all of them in one commit; refused if
                             another name of the catalog has the same table, since one of them cannot tell for both
     batches()               what the queue holds, of one moment
-    settle(batch, left)     the batch goes, what is left of it comes as new batches: one commit, if the batch is there
+    finish(batch, left)     the batch goes, what is left of it comes as new batches: one commit, if the batch is there
 
     drop(table)             last metadata file to the queue, as an intent --> table out of the catalog --> the intent is
                             confirmed; its files stay until it is expanded
 
-A batch has a name that is never used twice, so two workers that settle the same one do it once. The rows of a batch
+A batch has a name that is never used twice, so two workers that finish the same one do it once. The rows of a batch
 are all of one table and of one kind. The table's own old snapshots go once there are many, as those of the checkpoints.
 """
 
@@ -123,8 +123,8 @@ class IcebergDeletionQueue:
         ]
         return sorted(found, key=lambda batch: min(row.orphaned_at for row in batch.rows))
 
-    def settle(self, batch: DeletionBatch, left: Sequence[QueuedDeletion]) -> bool:
-        """False if the batch is not there any more: somebody else has settled it. Raises like `enqueue`."""
+    def finish(self, batch: DeletionBatch, left: Sequence[QueuedDeletion]) -> bool:
+        """False if the batch is not there any more: somebody else has finished it. Raises like `enqueue`."""
         return self._exchange(batch.name, left) is not None
 
     def _exchange(self, gone: str | None, deletions: Sequence[QueuedDeletion]) -> Sequence[str] | None:

@@ -273,8 +273,8 @@ class _Look:
 
     def is_candidate(self, file: LiveFile) -> bool:
         """A small file of several that were sorted together is as small as its range is, unless it is tiny."""
-        settled = self.run_files(file) > 1 and file.size >= _TINY * self.settings.target_file_bytes
-        return self.is_due(file) or (self.is_small(file) and not settled)
+        is_of_a_run = self.run_files(file) > 1 and file.size >= _TINY * self.settings.target_file_bytes
+        return self.is_due(file) or (self.is_small(file) and not is_of_a_run)
 
     def is_short_run(self, file: LiveFile) -> bool:
         """Sorted, but over so little that more of its kind, sorted together, would be read better."""

@@ -37,7 +37,7 @@ class Rebased:
     dropped: tuple[Dropped, ...]
 
 
-def settle(
+def rebase(
     rewrite: Rewrite,
     results: Sequence[RewriteResult],
     now: LiveFiles,

@@ -1,6 +1,6 @@
 """Performs a compaction: rows are put together on Spark, then published on a head that was looked at.
 
-    plan --batch by batch--> concatenate --> head --> settle --> re-project deletes --> repair --Accepted--> next batch
+    plan --batch by batch--> concatenate --> head --> rebase --> re-project deletes --> repair --Accepted--> next batch
                                               ^                                            |
                                               +--- conflict, no answer: is it there already? look again
                                                    (attempts are bounded)
@@ -19,7 +19,7 @@ from frazil.clock import Clock
 from frazil.iceberg.commits.committer import IcebergCommitter
 from frazil.maintenance.commit_rewrite import Turn, commit_rewrite, summary_of
 from frazil.maintenance.compact.planner import ACTION, CompactPlan, CompactSettings, plan_compaction
-from frazil.maintenance.compact.rebase import Dropped, Rebased, settle
+from frazil.maintenance.compact.rebase import Dropped, Rebased, rebase
 from frazil.model.commit import ReplaceFiles
 from frazil.model.compaction import Group, Reprojected, Rewrite, RewriteResult, Rewriting
 from frazil.model.files import LiveFiles, WrittenFile
@@ -93,56 +93,56 @@ class Compact:
         table = rewrite.table.name
 
         def attempt(head: TableHead) -> Attempt[Compacted]:
-            settled, followed = self._settled(rewrite, results, head)
-            done = _done(settled, followed)
-            if not settled.kept:
+            rebased, followed = self._rebased(rewrite, results, head)
+            done = _done(rebased, followed)
+            if not rebased.kept:
                 return Attempt(done)
-            return Attempt(done, self._committer.repair(table, head, _repair(rewrite, settled, followed, done)))
+            return Attempt(done, self._committer.repair(table, head, _repair(rewrite, rebased, followed, done)))
 
         done, snapshot_id = commit_rewrite(
             table, rewrite.number, "the compaction", self._committer.head, attempt, self._clock, self._turn
         )
         return done if snapshot_id is None else replace(done, snapshot_ids=(snapshot_id,))
 
-    def _settled(
+    def _rebased(
         self, rewrite: Rewrite, results: Sequence[RewriteResult], head: TableHead
     ) -> tuple[Rebased, Reprojected]:
         table = rewrite.table.name
         live, version = self._committer.live(table, head), self._committer.rewritten_table(table, head).format_version
         undone: set[int] = set()
         while True:
-            settled = settle(rewrite, results, live, version, undone)
-            if not settled.moved:
-                return settled, Reprojected()
-            followed = self._rewriting.reproject(rewrite, settled.moved, settled.carried)
+            rebased = rebase(rewrite, results, live, version, undone)
+            if not rebased.moved:
+                return rebased, Reprojected()
+            followed = self._rewriting.reproject(rewrite, rebased.moved, rebased.carried)
             if not followed.undone:
-                return settled, followed
+                return rebased, followed
             undone.update(followed.undone)
 
 
-def _done(settled: Rebased, followed: Reprojected) -> Compacted:
+def _done(rebased: Rebased, followed: Reprojected) -> Compacted:
     return Compacted(
-        removed_files=len(settled.inputs),
-        added_files=len(_added(settled)),
-        removed_deletes=len(settled.removed) + len(followed.replaced),
+        removed_files=len(rebased.inputs),
+        added_files=len(_added(rebased)),
+        removed_deletes=len(rebased.removed) + len(followed.replaced),
         reprojected_rows=followed.rows,
-        dropped=settled.dropped,
+        dropped=rebased.dropped,
     )
 
 
-def _added(settled: Rebased) -> tuple[WrittenFile, ...]:
-    return tuple(file for result in settled.kept for file in result.files)
+def _added(rebased: Rebased) -> tuple[WrittenFile, ...]:
+    return tuple(file for result in rebased.kept for file in result.files)
 
 
-def _repair(rewrite: Rewrite, settled: Rebased, followed: Reprojected, done: Compacted) -> ReplaceFiles:
+def _repair(rewrite: Rewrite, rebased: Rebased, followed: Reprojected, done: Compacted) -> ReplaceFiles:
     summary = summary_of(
         ACTION, rewrite.number, compacted_data_files=done.removed_files, reprojected_rows=done.reprojected_rows
     )
     return ReplaceFiles(
-        files=(*_added(settled), *followed.files),
+        files=(*_added(rebased), *followed.files),
         summary=summary,
-        removed_data=settled.inputs,
-        removed_deletes=(*settled.removed, *followed.replaced),
+        removed_data=rebased.inputs,
+        removed_deletes=(*rebased.removed, *followed.replaced),
         rewrites=True,
         keeps_sequence=rewrite.sequence_number,
     )

@@ -2,7 +2,7 @@
 
     live files --plan_conversion--> ConvertPlan: deletes to convert, files they reach, deletes that reach nothing
         --> searched on Spark, positions written --> Marked
-    the head to publish on --settle--> Ready: deletes to add, to remove, vectors to merge once more
+    the head to publish on --rebase--> Ready: deletes to add, to remove, vectors to merge once more
                                   `--> PlanAgain: the head tells another story than the plan
 
 What a delete reaches is fixed by its sequence number, its partition, and those of the data files: none of them ever
@@ -202,7 +202,7 @@ class PlanAgain:
     reason: str
 
 
-def settle(plan: ConvertPlan, marked: Sequence[Marked], now: LiveFiles, format_version: int) -> Ready | PlanAgain:
+def rebase(plan: ConvertPlan, marked: Sequence[Marked], now: LiveFiles, format_version: int) -> Ready | PlanAgain:
     """Whether what was found for the plan holds at a later head, on whose history the plan's snapshot lies."""
     if format_version != plan.table.format_version:
         return PlanAgain(f"the table has become version {format_version}")

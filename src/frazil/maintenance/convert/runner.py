@@ -1,11 +1,11 @@
 """Performs a conversion: searched on Spark, then published once on a head that was looked at.
 
-    plan --search, write--> Marked --head--> settle --Ready--> repair --Accepted--> Done
+    plan --search, write--> Marked --head--> rebase --Ready--> repair --Accepted--> Done
                                ^      ^        |                  |
                                |      +--------|----- conflict, no answer: is it there already? look again
                                +-- PlanAgain --+      (attempts are bounded)
 
-A head that moved costs a look at its manifests, not another search: what was found still holds, unless `settle` says
+A head that moved costs a look at its manifests, not another search: what was found still holds, unless `rebase` says
 otherwise. Files of a run that was given up lie below its own folder, for the sweep.
 """
 
@@ -26,7 +26,7 @@ from frazil.maintenance.convert.planner import (
     PlanAgain,
     Ready,
     plan_conversion,
-    settle,
+    rebase,
 )
 from frazil.model.commit import ReplaceFiles
 from frazil.model.conversion import Converting, Marked, Search
@@ -111,7 +111,7 @@ class Convert:
             if all(snapshot.snapshot_id != plan.snapshot_id for snapshot in head.ancestry):
                 return Attempt(PlanAgain("the table was rolled back or made anew, or its snapshots expired"))
             version = self._committer.converted_table(table, head).format_version
-            decided = settle(plan, marked, self._committer.live(table, head), version)
+            decided = rebase(plan, marked, self._committer.live(table, head), version)
             if isinstance(decided, PlanAgain):
                 return Attempt(decided)
             merged = tuple(self._converting.merged(search, one.vector, one.file) for one in decided.merges)
