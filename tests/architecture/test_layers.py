@@ -56,9 +56,6 @@ FILES_MAX = 18
 CROWDED = {"model": 22}
 """Folders that hold more than they should, with how much at most."""
 
-SAME_FILE = {"spool.py"}
-"""Names of files in folders that should be parallel, and are not yet."""
-
 
 def name_of(path: Path) -> str:
     return path.relative_to(SOURCE).as_posix()
@@ -257,4 +254,4 @@ def test_a_file_name_repeats_only_in_parallel_folders() -> None:
             "cli/commands/"
         ):
             places[path.name].add(parallel(name_of(path)))
-    assert {name: where for name, where in places.items() if len(where) > 1 and name not in SAME_FILE} == {}
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}

@@ -39,7 +39,7 @@ from frazil.sources.mongodb.schema.bson_types import DocumentOf, OnConflict
 from frazil.sources.mongodb.schema.discover import Describer, Look, Tell, turn_images_on
 from frazil.sources.mongodb.schema.schema import CollectionSettings
 from frazil.sources.mongodb.stream.invalidations import Loss, replaced
-from frazil.sources.mongodb.stream.spool import sweep
+from frazil.sources.mongodb.stream.segments import sweep
 from frazil.sources.mongodb.stream.stream import ChangeStream, SegmentLimits
 from frazil.sources.mongodb.stream.stream_reader import Watched
 

@@ -34,7 +34,7 @@ from frazil.sources.mongodb.reader import SPOOLED
 from frazil.sources.mongodb.stream.events import Events, events_of
 from frazil.sources.mongodb.stream.invalidations import Loss, concerned, gone, outlived
 from frazil.sources.mongodb.stream.post_images import Lookups
-from frazil.sources.mongodb.stream.spool import Segment, SegmentSpool, forget
+from frazil.sources.mongodb.stream.segments import Segment, SegmentSpool, forget
 from frazil.sources.mongodb.stream.stream_reader import (
     ENDS,
     Item,
