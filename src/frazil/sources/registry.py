@@ -49,8 +49,8 @@ class SourceConfig(Settings):
 
     @property
     def address(self) -> str:
-        """Where the source is, for people."""
-        raise NotImplementedError
+        """Where the source is, for people; a kind that has no better name for it is called by its own."""
+        return self.type
 
     @classmethod
     def fitted(cls, data: dict[str, Any]) -> dict[str, Any]:
