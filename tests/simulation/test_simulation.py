@@ -85,6 +85,7 @@ def test_a_seed_tells_the_same_story_twice() -> None:
     assert story(1) != story(2)
 
 
+@pytest.mark.slow
 def test_everything_that_can_go_wrong_does() -> None:
     """A simulation in which nothing happens would pass as well."""
     seen: Counter[str] = Counter()
